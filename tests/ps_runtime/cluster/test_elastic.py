@@ -179,6 +179,7 @@ def test_a_cluster_that_does_not_grow_is_refused_at_once_and_one_that_grows_too_
     ):
         with pytest.raises(CapacityError, match=r"3 roles, .* has 0 free slots"):
             run.start(AdmissionPolicy(HANG_SECS))
-        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        cluster.adapt(minimum=1, maximum=1, interval="100ms")
+        client.wait_for_workers(1, HANG_SECS)
         with pytest.raises(CapacityError, match=r"3 roles, .* has 1 free slots"):
             run.start(AdmissionPolicy(2.0))
