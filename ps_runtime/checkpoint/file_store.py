@@ -116,13 +116,14 @@ class FileStore:
             self._fence()
             self.send(path, name)
 
-    def put(self, name: str, data: bytes, *, is_private: bool = False) -> None:
+    def put(self, name: str, data: bytes, *, is_private: bool = False, is_durable: bool = True) -> None:
         """Write the small file `name` in one piece: nothing is written until all of it is known.
 
-        A private file in a local directory is readable only by its owner; elsewhere the store sets the permissions.
+        A private file in a local directory is readable only by its owner; elsewhere the store sets the permissions. A
+        file that is not durable may be missing or cut short after a power failure of this host.
         """
         if self.is_local:
-            with self.replacing(name, is_private=is_private) as stream:
+            with self.replacing(name, is_private=is_private, is_durable=is_durable) as stream:
                 stream.write(data)
             return
         self._fence()
@@ -147,10 +148,11 @@ class FileStore:
                 self.put(name, data, is_private=is_private)
 
     @contextlib.contextmanager
-    def replacing(self, name: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
+    def replacing(self, name: str, *, is_private: bool = False, is_durable: bool = True) -> Iterator[BinaryIO]:
         """Yield a file of a local directory to write to, which becomes the file `name` after the block, or never."""
         self._make_parent(name)
-        with replacing(self.path(name), is_private=is_private, fence=self._fence) as stream:
+        path = self.path(name)
+        with replacing(path, is_private=is_private, is_durable=is_durable, fence=self._fence) as stream:
             yield stream
 
     def send(self, path: str, name: str) -> None:

@@ -52,10 +52,13 @@ def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fenc
 
 
 @contextlib.contextmanager
-def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence) -> Iterator[BinaryIO]:
+def replacing(
+    path: str, *, is_private: bool = False, is_durable: bool = True, fence: Fence = open_fence
+) -> Iterator[BinaryIO]:
     """Yield an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
-    A private file is readable only by its owner. If several processes write one path at once, the last content stays,
+    A file that is not durable may be missing or cut short after a power failure, but not after the end of a process. A
+    private file is readable only by its owner. If several processes write one path at once, the last content stays,
     unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file in the directory, which readers ignore.
 
     Raises StorageError if the file cannot be written, for example because the disk is full.
@@ -67,14 +70,16 @@ def replacing(path: str, *, is_private: bool = False, fence: Fence = open_fence)
             with open(temporary, "xb", opener=_open_private if is_private else None) as stream:
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
+                if is_durable:
+                    os.fsync(stream.fileno())
             fence()
             os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise
-        fsync_directory(directory)
+        if is_durable:
+            fsync_directory(directory)
 
 
 def _open_private(path: str, flags: int) -> int:

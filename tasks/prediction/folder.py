@@ -140,8 +140,11 @@ class PredictionFolder:
         return writing(self._files, f"{REJECTS}/{part.name}.jsonl")
 
     def note_part(self, part: Partition, facts: PartFacts) -> None:
-        """Record that a part is finished."""
-        self._files.put(f"{PARTS}/{part.name}.json", facts.to_json())
+        """Record that a part is finished.
+
+        The part is durable before. After a power failure its facts may be missing or damaged; then it is written again.
+        """
+        self._files.put(f"{PARTS}/{part.name}.json", facts.to_json(), is_durable=False)
 
     def finished(self, parts: Sequence[Partition]) -> dict[int, PartFacts]:
         """Return the facts of the finished parts by index.

@@ -50,6 +50,15 @@ class PredictionWork:
     on_error: OnError
 
 
+def predict_in_turn(work: PredictionWork, parts: Sequence[Partition]) -> list[PartFacts]:
+    """Predict some partitions, one after the other, as `predict_partition` does; what is common to them costs once."""
+    prepare_environment()
+    leave_quickly()
+    _rows(work)  # the libraries of the model are loaded before their threads are limited
+    with one_thread():
+        return [predict_partition(work, part) for part in parts]
+
+
 def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     """Predict one partition and write its part; return its facts.
 
@@ -69,12 +78,10 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     Repeatable, also by several workers concurrently: each file appears atomically, with the same content. Memory is
     bounded by a chunk of the input and a row group of the output.
     """
-    prepare_environment()
-    leave_quickly()
     model, rows = _model(work.model_path, work.model_uri), _rows(work)
     folder = PredictionFolder(work.output)
     name = f"{part.name}.{work.columns.output_format}"
-    with one_thread(), _rejecting(folder, part, rows, work.on_error) as rejects, folder.writing(name) as stream:
+    with _rejecting(folder, part, rows, work.on_error) as rejects, folder.writing(name) as stream:
         not_finite, invalid = _Found(), _Found()
         num_rows = _write(work, model, rows, part, stream, rejects, not_finite, invalid)
     facts = PartFacts(
