@@ -37,8 +37,8 @@ BLOCK_ROWS = 16_384
 """Rows of a matrix that is written column by column: few enough to stay in the cache until the last column."""
 
 
-def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
-    """Return a feature of all rows, as a C-contiguous array of its own.
+def compute(feature: Feature, columns: Mapping[str, pa.Array], out: NDArray[np.float32] | None = None) -> NDArray[Any]:
+    """Return a feature of all rows, as a C-contiguous array of its own; numbers in `out`, if it is given.
 
     Raises
     ------
@@ -48,9 +48,14 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     """
     match feature:
         case Number() | IsMissing():
-            return _matrix((feature,), columns)[:, 0]
+            numbers = np.empty(len(columns[feature.column]), np.float32) if out is None else out
+            _write_columns((feature,), columns, numbers[:, np.newaxis])
+            return numbers
         case FeatureGroup():
-            return _matrix(feature.members, columns)
+            num_rows = len(columns[feature.members[0].column])
+            matrix = np.empty((num_rows, len(feature.members)), np.float32) if out is None else out
+            _write_columns(feature.members, columns, matrix)
+            return matrix
         case Array():
             return array_of(columns[feature.column])
         case VocabularyIds():
@@ -154,16 +159,14 @@ def _value_weights(feature: ValueWeights, array: pa.Array) -> NDArray[np.float32
     return cells.spread(feature.column, feature.max_values, numbers, 0)
 
 
-def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArray[np.float32]:
-    """Return a matrix (rows, members); each column is written directly into it."""
+def _write_columns(members: Sequence[Scalar], columns: Mapping[str, pa.Array], matrix: NDArray[np.float32]) -> None:
+    """Write each column directly into a matrix (rows, members)."""
     arrays = [columns[member.column] for member in members]
-    matrix = np.empty((len(arrays[0]), len(members)), np.float32)
     with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite
         for first in range(0, len(matrix), BLOCK_ROWS):
             block = matrix[first : first + BLOCK_ROWS]
             for place, (member, array) in enumerate(zip(members, arrays, strict=True)):
                 _write(member, array.slice(first, len(block)), first, block[:, place])
-    return matrix
 
 
 def _write(member: Scalar, array: pa.Array, first: int, out: NDArray[np.float32]) -> None:

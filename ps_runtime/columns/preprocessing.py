@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -111,8 +112,10 @@ class Preprocessing:
         columns = tuple(column for column in self.columns if column.name in read)
         return replace(self, columns=columns, features=features, crosses=crosses)
 
-    def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
+    def apply(self, table: pa.Table, out: Mapping[str, NDArray[Any]] = MappingProxyType({})) -> dict[str, NDArray[Any]]:
         """Return the features of all rows, in the order of `specs`; a missing number that is not imputed is NaN.
+
+        Features of numbers are written into their array of `out`, if it has one, which is faster than a copy.
 
         Raises
         ------
@@ -123,7 +126,7 @@ class Preprocessing:
             logarithm.
         """
         columns = read_columns(table, self.columns)
-        features = {feature.name: compute(feature, columns) for feature in self.features}
+        features = {feature.name: compute(feature, columns, out.get(feature.name)) for feature in self.features}
         return features | {cross.name: crossing_ids(cross, features) for cross in self.crosses}
 
     def labels(self, table: pa.Table) -> NDArray[Any]:

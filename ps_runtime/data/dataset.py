@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import (
-    Array,
     Columns,
     array_specs,
     digest_of,
     map_columns,
     num_rows,
     plain_arrays,
+    read_only_rows,
 )
 from psflow.ps_runtime.data.declared_columns import faults_of_column_names, faults_of_ids
 from psflow.ps_runtime.data.given_arrays import arrays_of, integers
@@ -294,8 +294,8 @@ class Dataset(Transformations, KnownInput):
             )
         is_as_stored = self.shuffle_seed is None and stop <= num_stored
         rows = slice(start, stop) if is_as_stored else self._rows(epoch, start, stop)
-        features = map_columns(lambda array: _read_only(array[rows]), self.features)
-        labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
+        features = map_columns(lambda array: read_only_rows(array, rows), self.features)
+        labels = None if self.labels is None else map_columns(lambda array: read_only_rows(array, rows), self.labels)
         return features, labels
 
     def distinct_labels(self) -> Columns | None:
@@ -361,9 +361,3 @@ class Dataset(Transformations, KnownInput):
 def _out_of_order(method: str, why: str) -> InputError:
     meant = f"by_number().{method}(...), which computes batches as they are read"
     return InputError((f"{method} comes {why}; or, if that is meant, {meant}",))
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view

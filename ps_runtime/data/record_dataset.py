@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import FeatureSpec
-from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.arrays import Columns, read_only_rows
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_scan import faulty_rows, kept_of_part, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import (
@@ -215,8 +215,8 @@ class RecordDataset(KnownInput):
         features, labels = self._window(part.window)
         rows = part.rows
         return (
-            {name: _read_only(array[rows]) for name, array in features.items()},
-            None if labels is None else _read_only(labels[rows]),
+            {name: read_only_rows(array, rows) for name, array in features.items()},
+            None if labels is None else read_only_rows(labels, rows),
         )
 
     def _window(self, window: Window) -> Batch:
@@ -233,20 +233,25 @@ class RecordDataset(KnownInput):
         start = 0
         for chunk in window.chunks:
             number = int(self._chunks[chunk])
-            read, read_labels = self._chunk(number)
             stop = start + int(self._kept_records[number])
+            rows = {name: array[start:stop] for name, array in features.items()}
+            read, read_labels = self._chunk(number, rows)
             for name, array in read.items():
-                features[name][start:stop] = array
+                if array is not rows[name]:
+                    rows[name][...] = array
             if labels is not None:
                 labels[start:stop] = read_labels
             start = stop
         self._windows[window.chunks] = features, labels
         return features, labels
 
-    def _chunk(self, number: int) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+    def _chunk(
+        self, number: int, out: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+        """Return the features and labels of a chunk, some features in their arrays of `out`."""
         table, rows = self._table(number)
         try:
-            features = self._preprocessing.apply(table)
+            features = self._preprocessing.apply(table, out)
             if self._weight is not None:
                 features[self._weight.name] = self._preprocessing.weights(table)
             return features, None if self._label is None else self._preprocessing.labels(table)
@@ -295,9 +300,3 @@ def _joined(parts: list[Batch]) -> Batch:
     features, labels = parts[0]
     joined = {name: np.concatenate([part[0][name] for part in parts]) for name in features}
     return joined, None if labels is None else np.concatenate([part[1] for part in parts])
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

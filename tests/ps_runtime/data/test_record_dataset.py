@@ -215,6 +215,26 @@ def test_each_record_once_an_epoch_whatever_chunks_and_windows_are(
     np.testing.assert_array_equal(labels, seen * 10)
 
 
+def test_the_shuffled_records_are_pinned_whole_and_from_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a checkpoint holds a position in this order: it must never change
+    monkeypatch.setattr(record_dataset, "WINDOW_BYTES", 100)  # 5 records of 20 bytes: two row groups
+    numbers = [float(i) for i in range(10)]
+    columns = {"x": numbers, "y": [-i for i in numbers], "work": list("abcabcabca"), "n": numbers, "income": numbers}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=3)
+    source = ParquetInput(path=str(tmp_path / "t.parquet"), label="income", groups={"g": ["x", "y"]})
+    data = open_input(partial(open_dataset, source, batch_size=4, shuffle=True, seed=3))
+    assert isinstance(data, RecordDataset)
+    for start, stop in [(0, 10), (2, 9), (5, 6)]:
+        features, labels = data.read(1, start, stop)
+        expected = np.array([1, 2, 0, 4, 5, 3, 6, 8, 7, 9][start:stop], np.float32)
+        np.testing.assert_array_equal(labels, expected)
+        np.testing.assert_array_equal(features["n"], expected)
+        np.testing.assert_array_equal(features["g"], np.stack([expected, -expected], axis=1))
+        np.testing.assert_array_equal(features["work"], expected % 3)
+
+
 def test_a_label_beyond_the_classes_is_seen_before_anything_starts(tmp_path: Path) -> None:
     data = opened(write(tmp_path, "a,income\n1,0\n2,7\n3,7\n"))
     assert data.distinct_labels().tolist() == [0, 7]  # type: ignore[union-attr]
