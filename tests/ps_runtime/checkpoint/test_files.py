@@ -36,6 +36,23 @@ def test_a_power_cut_leaves_the_old_content_or_the_new(tmp_path: Any, power_cuts
     assert seen == {None, "first", "second"}
 
 
+def test_a_file_that_need_not_be_durable_is_atomic_and_costs_no_sync(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    store = FileStore(str(tmp_path))
+    store.put("file", b"first", is_durable=False)
+    with store.replacing("file", is_durable=False) as stream:
+        stream.write(b"third")
+        assert store.read("file") == b"first"
+    assert store.read("file") == b"third"
+    assert store.names("") == ["file"]
+    assert synced == []
+    store.put("file", b"second")
+    assert len(synced) == 2  # file and directory
+
+
 def test_a_directory_is_made_by_create_alone(tmp_path: Any) -> None:
     def refuse() -> None:
         raise StoppedError("ps-0", "it was lost meanwhile")

@@ -34,15 +34,15 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def predict(work: Any, part: Any) -> PartFacts:
-    return facts(part)
+def predict(work: Any, parts: Any) -> list[PartFacts]:
+    return [facts(part) for part in parts]
 
 
 @pytest.mark.cluster(shared=True)
 def test_the_scheduler_has_a_few_partitions_however_many_there_are(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "predict_partition", predict)
+    monkeypatch.setattr(window, "predict_in_turn", predict)
     work: Any = None
     parts = [part(i, 3 * i, 3 * i + 3) for i in range(NUM_PARTS)]
     seen: list[PartFacts] = []
@@ -62,6 +62,6 @@ def test_a_scheduler_that_hands_over_no_facts_is_named(
     client, work = client_of(loop, SilentScheduler()), cast(Any, None)
     future: Any = HangingFuture(client)
     predicting = window._Window(client, Partitions(work, []))
-    predicting._running[future] = part(0, 0, 3)
+    predicting._running[future] = [part(0, 0, 3)]
     with pytest.raises(WaitTimeoutError, match=SILENT):
         predicting.taken([future])

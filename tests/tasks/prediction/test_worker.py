@@ -27,7 +27,7 @@ from psflow.tasks.prediction.part_facts import all_invalid
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.predictor import batch_rows, predicted_batches
 from psflow.tasks.prediction.rows import Block, RecordFault
-from psflow.tasks.prediction.worker import predict_partition
+from psflow.tasks.prediction.worker import predict_in_turn, predict_partition
 from tests.tasks.prediction.scoring import FilledSums, Sums, info, trained
 
 LINES = "id,a,b\nu,1,2\nv,3,4\nw,5,6\nx,7,8\n"
@@ -69,6 +69,28 @@ def test_keys_and_predictions_of_each_row_in_order(tmp_path: Path, monkeypatch: 
 def test_a_part_is_the_same_however_often_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan(tmp_path, LINES, monkeypatch, output_format="csv")
     assert predict_partition(made.work, made.parts[0]) == predict_partition(made.work, made.parts[0])
+
+
+def test_a_file_that_fails_is_named_and_those_before_it_in_its_task_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, folder = trained(tmp_path), tmp_path / "in"
+    folder.mkdir()
+    for name, b in (("a", 2), ("b", 13), ("c", 2)):
+        (folder / f"{name}.csv").write_text(f"id,a,b\nu,1,{b}\n")
+    model = module._Model(info(schema), Sums(), 3)
+    monkeypatch.setattr(module, "_model", lambda path, uri: model)
+    made = plan_prediction(
+        model.info, prediction_input(str(folder), Csv), PredictionOptions(output_format="csv"), str(tmp_path / "out")
+    )
+    made.begin()
+    with pytest.raises(ModelFnError, match=r"in/b\.csv, row 2 "):
+        predict_in_turn(made.work, made.parts)
+    assert [part.index for part in made.left()] == [1, 2]
+    (tmp_path / "out/_parts/part-00000.json").write_bytes(b"")  # as a power failure may leave it
+    assert [part.index for part in made.left()] == [0, 1, 2]
+    [facts] = predict_in_turn(made.work, made.parts[2:])
+    assert (facts.file, facts.rows) == (str(folder / "c.csv"), 1)
 
 
 @pytest.mark.parametrize(
