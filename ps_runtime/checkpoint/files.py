@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import re
 import secrets
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -235,6 +237,8 @@ def _reason(error: OSError) -> str:
 
 BLOCK_BYTES = 1 << 20
 """Bytes of one transfer: large for a disk, small enough to stay in the processor cache for a checksum."""
+NUM_TRANSFERS = 2
+"""Transfers at once: a disk is idle between those that come one by one."""
 ALIGNMENT_BYTES = 4096
 """Alignment of memory, offsets and lengths: the strictest that devices require."""
 
@@ -242,22 +246,31 @@ _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
-    """Write `chunks` to an empty file that is open for writing. Blocks; the caller makes the file durable."""
+    """Write `chunks` to an empty file that is open for writing. Blocks; the caller makes the file durable.
+
+    Other threads write blocks while the caller computes and copies the next ones.
+    """
     _pass_cache(descriptor)
-    block = _aligned(BLOCK_BYTES)
-    filled = 0
-    for chunk in chunks:
-        left = np.frombuffer(chunk, np.uint8)
-        while left.size:
-            taken = min(left.size, BLOCK_BYTES - filled)
-            np.copyto(block[filled : filled + taken], left[:taken])
-            left = left[taken:]
-            filled += taken
-            if filled == BLOCK_BYTES:
-                _write(descriptor, block)
-                filled = 0
+    buffers = itertools.cycle([_aligned(BLOCK_BYTES) for _ in range(NUM_TRANSFERS + 1)])
+    block, filled, position = next(buffers), 0, 0
+    with ThreadPoolExecutor(NUM_TRANSFERS, thread_name_prefix="psflow-writer") as behind:
+        writing: deque[Future[None]] = deque()
+        for chunk in chunks:
+            left = np.frombuffer(chunk, np.uint8)
+            while left.size:
+                taken = min(left.size, BLOCK_BYTES - filled)
+                np.copyto(block[filled : filled + taken], left[:taken])
+                left = left[taken:]
+                filled += taken
+                if filled == BLOCK_BYTES:
+                    writing.append(behind.submit(_write, descriptor, block, position))
+                    if len(writing) > NUM_TRANSFERS:
+                        writing.popleft().result()  # the next buffer is free
+                    block, filled, position = next(buffers), 0, position + BLOCK_BYTES
+        for written in writing:
+            written.result()
     _use_cache(descriptor)  # the length of the end is not aligned
-    _write(descriptor, block[:filled])
+    _write(descriptor, block[:filled], position)
 
 
 class DirectReader:
@@ -272,19 +285,19 @@ class DirectReader:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
         _pass_cache(self._descriptor)
-        self._buffers = _aligned(BLOCK_BYTES), _aligned(BLOCK_BYTES)
+        self._buffers = [_aligned(BLOCK_BYTES) for _ in range(NUM_TRANSFERS + 1)]
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
         """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the previous one.
 
-        Another thread reads the next block while the caller processes the current one.
+        Other threads read the next blocks while the caller processes the current one.
 
         Raises OSError if the file ends before `stop`, or reading fails.
         """
         begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
 
         def read(index: int) -> NDArray[np.uint8]:
-            begin, buffer = begins[index], self._buffers[index % 2]
+            begin, buffer = begins[index], self._buffers[index % len(self._buffers)]
             end = min(stop, begin + BLOCK_BYTES)
             _read(self._descriptor, buffer, begin, end - begin)
             return buffer[max(start - begin, 0) : end - begin]
@@ -292,12 +305,12 @@ class DirectReader:
         if len(begins) <= 1:  # not worth a thread
             yield from ((start, read(index)) for index in range(len(begins)))
             return
-        with ThreadPoolExecutor(1, thread_name_prefix="psflow-reader") as ahead:
-            coming = ahead.submit(read, 0)
+        with ThreadPoolExecutor(NUM_TRANSFERS, thread_name_prefix="psflow-reader") as ahead:
+            coming = deque(ahead.submit(read, index) for index in range(min(NUM_TRANSFERS, len(begins))))
             for index, begin in enumerate(begins):
-                block = coming.result()
-                if index + 1 < len(begins):
-                    coming = ahead.submit(read, index + 1)
+                block = coming.popleft().result()
+                if index + NUM_TRANSFERS < len(begins):
+                    coming.append(ahead.submit(read, index + NUM_TRANSFERS))
                 yield max(start, begin), block
 
 
@@ -305,10 +318,11 @@ def _aligned(nbytes: int) -> NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
 
 
-def _write(descriptor: int, block: NDArray[np.uint8]) -> None:
+def _write(descriptor: int, block: NDArray[np.uint8], position: int) -> None:
     left = block.data
     while left:
-        left = left[_cached_if_need_be(descriptor, partial(os.write, descriptor, left)) :]
+        num_bytes = _cached_if_need_be(descriptor, partial(os.pwrite, descriptor, left, position))
+        left, position = left[num_bytes:], position + num_bytes
 
 
 def _read(descriptor: int, buffer: NDArray[np.uint8], position: int, nbytes: int) -> None:
@@ -325,8 +339,9 @@ def _cached_if_need_be(descriptor: int, call: Callable[[], int]) -> int:
     try:
         return call()
     except OSError as error:
-        if error.errno != errno.EINVAL or not _use_cache(descriptor):
+        if error.errno != errno.EINVAL:
             raise
+    _use_cache(descriptor)  # also if another thread has done so since
     return call()
 
 
@@ -338,8 +353,6 @@ def _pass_cache(descriptor: int) -> None:
             raise
 
 
-def _use_cache(descriptor: int) -> bool:
-    """Use the page cache from now on; return whether it was bypassed before."""
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
-    return bool(flags & _O_DIRECT)
+def _use_cache(descriptor: int) -> None:
+    """Use the page cache from now on."""
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_O_DIRECT)

@@ -104,13 +104,13 @@ class Power:
 
         return guarded
 
-    def write(self, descriptor: int, data: memoryview, write: Callable[..., int] = os.write) -> int:
+    def pwrite(self, descriptor: int, data: memoryview, at: int, pwrite: Callable[..., int] = os.pwrite) -> int:
         try:
             self.spend()
         except PowerCutError:
-            write(descriptor, data[: len(data) // 2])
+            pwrite(descriptor, data[: len(data) // 2], at)
             raise
-        return write(descriptor, data)
+        return pwrite(descriptor, data, at)
 
     def open(self, *args: Any, **kwargs: Any) -> Any:
         self.spend()
@@ -149,7 +149,7 @@ def until_done(action: Callable[[], Any]) -> Iterator[bool]:
         power = Power(num_steps)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "open", power.open, raising=False)
-            patch.setattr(os, "write", power.write)
+            patch.setattr(os, "pwrite", power.pwrite)
             for name in ("fsync", "replace", "rename", "remove", "unlink", "rmdir", "mkdir"):
                 patch.setattr(os, name, power.guard(getattr(os, name)))
             try:

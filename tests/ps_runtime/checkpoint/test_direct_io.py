@@ -12,7 +12,7 @@ import pytest
 from psflow.ps_runtime.checkpoint import files
 from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, DirectReader, write_direct
 
-CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
+CONTENT = np.random.default_rng(0).integers(0, 256, 5 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
 
 
 def write(path: Any, *chunks: Any) -> None:
@@ -57,14 +57,14 @@ def taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return called
 
-    monkeypatch.setattr(os, "write", with_cache(os.write))
+    monkeypatch.setattr(os, "pwrite", with_cache(os.pwrite))
     monkeypatch.setattr(os, "preadv", with_cache(os.preadv))
 
 
 def in_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do a part of each request only."""
-    write_, preadv = os.write, os.preadv
-    monkeypatch.setattr(os, "write", lambda descriptor, data: write_(descriptor, data[:100_001]))
+    pwrite, preadv = os.pwrite, os.preadv
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, data[:100_001], at))
     monkeypatch.setattr(os, "preadv", lambda descriptor, into, at: preadv(descriptor, [into[0][:100_001]], at))
 
 
@@ -96,18 +96,18 @@ def test_any_range_is_read(tmp_path: Any) -> None:
 def test_what_goes_past_the_cache_is_aligned_as_any_device_asks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each access is refused and goes through the cache, which holds a whole checkpoint then."""
     numbers: list[int] = []
-    preadv, write_ = os.preadv, os.write
+    preadv, pwrite = os.preadv, os.pwrite
 
     def reading(descriptor: int, into: list[memoryview], at: int) -> int:
         numbers.extend([at, len(into[0]), np.frombuffer(into[0], np.uint8).ctypes.data])
         return preadv(descriptor, into, at)
 
-    def writing(descriptor: int, data: memoryview) -> int:
+    def writing(descriptor: int, data: memoryview, at: int) -> int:
         numbers.append(len(data))
-        return write_(descriptor, data)
+        return pwrite(descriptor, data, at)
 
     monkeypatch.setattr(os, "preadv", reading)
-    monkeypatch.setattr(os, "write", writing)
+    monkeypatch.setattr(os, "pwrite", writing)
     write(tmp_path / "file", CONTENT)
     assert numbers.pop() == 12_345, "the end goes through the cache, however long it is"
     for start in (1, 5000, BLOCK_BYTES + 1):
@@ -125,14 +125,14 @@ def test_a_file_that_ends_too_early(tmp_path: Any) -> None:
 def test_another_failure_is_told_also_if_it_comes_once(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    failures, real = [OSError(number, "the disk says no")], os.write
+    failures, real = [OSError(number, "the disk says no")], os.pwrite
 
     def fail_once(*args: Any) -> int:
         if failures:
             raise failures.pop()
         return real(*args)
 
-    monkeypatch.setattr(os, "write", fail_once)
+    monkeypatch.setattr(os, "pwrite", fail_once)
     with pytest.raises(OSError, match="the disk says no"):
         write(tmp_path / "file", CONTENT)
 
