@@ -1,4 +1,4 @@
-# make venv | torch | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | docs | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
+# make venv | torch | fast | test | acceptance | ci | coverage | test-browser | seconds | chaos | mutate | demo | docs | bench-peers | bench | ledger | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -15,7 +15,7 @@ SEED ?= 1
 MINUTES ?= 5
 BENCHES ?= mlp dense torch embedding clicks input predict checkpoint startup memory recovery scaling
 
-.PHONY: venv torch fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers clean
+.PHONY: venv torch fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers ledger clean
 
 venv: $(STAMP)
 
@@ -97,6 +97,10 @@ $(DOCS_STAMP): $(STAMP)
 bench: venv
 	for name in $(BENCHES); do $(BIN)/psflow bench $$name || exit 1; done
 	$(BIN)/python -m benchmarks.summary runs/bench docs/benchmarks.md
+
+# Appends the cost of a step of this commit to docs/benchmarks/ledger.csv, which .ci/run compares with; on a quiet machine
+ledger: venv
+	$(BIN)/python -m benchmarks.ledger --append
 
 # TensorFlow Estimator, which the benchmarks compare with, in an environment of its own
 bench-peers: $(PEERS_STAMP)

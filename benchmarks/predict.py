@@ -44,6 +44,7 @@ worker takes at most 400 MB at its peak."""
 logger = logging.getLogger(__name__)
 
 SIZES = {"1M": 1_000_000, "10M": 10_000_000}
+QUICK_ROWS = 50_000
 NUM_WORKERS = 2
 CLUSTER_TIMEOUT_SECS = 60.0
 LOOK_SECS = 0.1
@@ -59,7 +60,7 @@ def measure(settings: Settings) -> list[Row]:
     rows: list[Row] = []
     for size, num_rows in SIZES.items():
         if settings.wants(f"{size}/{NUM_WORKERS}w") and not (settings.quick and rows):
-            rows += _measure(size, num_rows, settings.pairs)
+            rows += _measure(size, QUICK_ROWS if settings.quick else num_rows, settings.pairs)
     return rows
 
 

@@ -21,7 +21,7 @@ def cpu_secs(pids: Iterable[int]) -> float:
     psutil.NoSuchProcess
         If one of them has ended.
     """
-    return sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
+    return sum(float(sum(psutil.Process(pid).cpu_times()[2:4])) + clock_secs(pid) for pid in pids)
 
 
 def clock_secs(pid: int) -> float:

@@ -46,11 +46,11 @@ def measure(settings: Settings) -> list[Row]:
     with TemporaryDirectory(prefix="recovery-", dir=settings.output) as folder:
         for name, fault in FAULTS.items():
             case = f"{name}/2w"
-            if settings.wants(case):
+            if settings.wants(case) and not (settings.quick and rows):
                 rows.append(_rates(case, fault, Path(folder), settings))
         for name, lost in LOST_PS.items():
             case = f"ps/{name}"
-            if settings.wants(case) and not settings.quick:
+            if settings.wants(case) and not (settings.quick and rows):
                 rows.append(_recoveries(case, lost, Path(folder), settings))
     return rows
 

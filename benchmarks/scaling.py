@@ -13,7 +13,7 @@ from benchmarks.mlp import WORKLOAD
 from benchmarks.models import mlp
 from benchmarks.rounds import Slice, alternate, step_rate
 from benchmarks.rows import Row, Samples
-from benchmarks.scaling_cluster import draw_clusters, networks
+from benchmarks.scaling_cluster import draw_clusters, networks, small_network
 from benchmarks.scaling_costs import CostBench
 from benchmarks.scaling_model import Cluster, Costs, Prediction, predict
 from benchmarks.settings import Settings
@@ -50,7 +50,7 @@ def measure(settings: Settings) -> list[Row]:
         slices, costs = _run(group, settings)
         rows += [_row(case, slices[case], costs) for case in group]
     if rows:
-        draw_clusters(networks(settings), settings.output)
+        draw_clusters([small_network(costs[0])] if settings.quick else networks(), settings.output)
     return rows
 
 

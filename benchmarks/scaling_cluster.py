@@ -18,11 +18,10 @@ from benchmarks.models import mlp
 from benchmarks.plot import save
 from benchmarks.scaling_costs import CostBench
 from benchmarks.scaling_model import Bottleneck, Cluster, Costs, Prediction, predict
-from benchmarks.settings import Settings
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-__all__ = ["CLUSTER", "Network", "draw_clusters", "networks", "points"]
+__all__ = ["CLUSTER", "Network", "draw_clusters", "networks", "points", "small_network"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,17 +60,22 @@ class Network:
         return predict(self.costs, CLUSTER, [layout.nbytes for layout in place(self.model, num_ps)], num_replicas)
 
 
-def networks(settings: Settings) -> list[Network]:
+def networks() -> list[Network]:
     """Measure what a step of each network costs: of the MLP, and of one of 100 MB whose gradient takes 0.25 s.
 
     The ps are kept busy meanwhile, as in a cluster that they hold back.
     """
-    found = [Network("784-100-10, 0.3 MB", mlp.MODEL, _costs(mlp.MODEL.nbytes))]
-    if not settings.quick:
-        model = ModelSpec((VariableSpec("w", (LARGE_PARAMETERS,), "float32", 0),), mlp.MODEL.optimizers)
-        costs = replace(_costs(LARGE_SHARD_BYTES), compute_secs=LARGE_COMPUTE_SECS)
-        found.append(Network(f"{model.nbytes // 10**6} MB, {LARGE_COMPUTE_SECS:g} s a gradient", model, costs))
-    return found
+    model = ModelSpec((VariableSpec("w", (LARGE_PARAMETERS,), "float32", 0),), mlp.MODEL.optimizers)
+    costs = replace(_costs(LARGE_SHARD_BYTES), compute_secs=LARGE_COMPUTE_SECS)
+    return [
+        small_network(_costs(mlp.MODEL.nbytes)),
+        Network(f"{model.nbytes // 10**6} MB, {LARGE_COMPUTE_SECS:g} s a gradient", model, costs),
+    ]
+
+
+def small_network(costs: Costs) -> Network:
+    """Return the MLP with these costs of a step."""
+    return Network("784-100-10, 0.3 MB", mlp.MODEL, costs)
 
 
 def draw_clusters(networks: Sequence[Network], directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every benchmark runs: each of its quick measurements gives numbers."""
+"""Every benchmark runs: its quick measurement gives numbers, and compares them with the limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.flows.conftest import ROOT
 
 pytestmark = [pytest.mark.piece(number=8), pytest.mark.timeout(600)]
 
-LONG = {"predict", "scaling", "startup"}
-"""Those that take more than 10 CPU seconds."""
+WITHOUT_LIMIT = {"clicks"}
+"""Those that are compared with the peer only, which takes no part."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in LONG else pytest.mark.ci) for name in NAMES])
+@pytest.mark.ci
+@pytest.mark.parametrize("name", NAMES)
 def test_a_quick_benchmark_gives_numbers(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--quick", "--json", "--output", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -29,4 +30,7 @@ def test_a_quick_benchmark_gives_numbers(name: str, tmp_path: Path) -> None:
     assert facts["rows"] != []
     for row in facts["rows"]:
         assert math.isfinite(row["psflow"]), row
+    ratios = [row["ratio_limit"] for row in facts["rows"] if row["ratio_limit"] is not None]
+    assert bool(ratios) != (name in WITHOUT_LIMIT)
+    assert all(math.isfinite(ratio) and ratio > 0 for ratio in ratios), ratios
     assert {path.name for path in tmp_path.iterdir()} >= {f"{name}.json", f"{name}.png"}

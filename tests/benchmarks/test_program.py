@@ -43,7 +43,7 @@ def test_a_started_system_is_at_work_and_held_and_goes_on_when_it_is_let_go():
         known = system.progress.num_reports("one")
         while system.progress.num_reports("one") < known + 3:
             system.check()
-        while system.cpu_secs() == 0:  # the kernel counts in ticks of 10 ms
+        while system.cpu_secs() == 0:
             system.check()
         system.hold()  # both clocks stand still
         assert clock_secs(pid) == pytest.approx(cpu_secs([pid]), abs=0.1)

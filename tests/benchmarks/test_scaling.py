@@ -28,7 +28,7 @@ def measured(monkeypatch):
         return {bench.name: [COSTS] * num_rounds} | {product.name: slices for product in products}
 
     monkeypatch.setattr(scaling, "alternate", alternate)
-    monkeypatch.setattr(scaling, "networks", lambda settings: [])
+    monkeypatch.setattr(scaling, "networks", list)
     monkeypatch.setattr(scaling, "draw_clusters", lambda networks, directory: names.append(directory))
     return names
 

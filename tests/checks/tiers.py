@@ -61,6 +61,7 @@ def ci() -> list[Stage]:
         *_acceptance("ci", "ci", 540, 180),
         *_browser(),
         Stage("chaos", (Command((sys.executable, "-m", "tests.chaos", *trials)),), 200),
+        Stage("ledger", (Command((sys.executable, "-m", "benchmarks.ledger")),), 25),  # last, so that warnings are seen
     ]
 
 
