@@ -35,6 +35,7 @@ NAMES = (
     "checkpoint",
     "startup",
     "memory",
+    "growth",
     "recovery",
     "scaling",
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from functools import partial
 
 from benchmarks.cases import Case
 from benchmarks.limit import limit_system
@@ -12,10 +14,10 @@ from benchmarks.rounds import alternate, at_work
 from benchmarks.rows import Row, Samples
 from benchmarks.settings import Settings
 from benchmarks.systems.base import System
-from benchmarks.systems.product import ProductSystem
+from benchmarks.systems.product import CHIEF, ProductSystem
 from benchmarks.workloads import Workload
 
-__all__ = ["CLAIM", "measure"]
+__all__ = ["CLAIM", "measure", "measure_growth"]
 
 CLAIM = """\
 Proportional set size of each role during training, 1 ps, 2 replicas: on the MLP 784-100-10, whose arena, slots and
@@ -30,6 +32,8 @@ WORKLOADS = {
 ROLES = ("ps-0", "chief-0", "worker-0", "evaluator-0")
 LOOP = "loop-0"
 MEGABYTE = 2**20
+FEW_STEPS, GROWN_STEPS = 1000, (10_000, 100_000)
+TIMEOUT_SECS = 1800.0
 
 Sizes = dict[str, float]
 """Megabytes of each role."""
@@ -64,6 +68,31 @@ def _measure(workload: Workload, case: Case, settings: Settings, roles: list[str
         )
         for role in roles
     ]
+
+
+def measure_growth(settings: Settings) -> list[Row]:
+    """Measure every role of one job after more and more steps."""
+    case = Case("async", "shm", variant="memory")
+    keys = {(steps, role): f"{case.key}/{role}/{steps:,}-steps" for steps in GROWN_STEPS for role in ROLES}
+    wanted = {key: name for key, name in keys.items() if settings.wants(name)}
+    if not wanted:
+        return []
+    sizes: dict[int, Sizes] = {}
+    with closing(ProductSystem(WORKLOADS["mlp"], case)) as system:
+        system.start()
+        for steps in (FEW_STEPS, *GROWN_STEPS):
+            with at_work(system):
+                system.await_work(partial(_has_made, system, steps), TIMEOUT_SECS)
+            sizes[steps] = {role: pss_bytes(pid) / MEGABYTE for role, pid in system.roles.items()}
+    few = sizes[FEW_STEPS]
+    return [
+        Row.of(name, "MB", Samples([sizes[steps][role]]), Samples([few[role]]), less_is_better=True)
+        for (steps, role), name in wanted.items()
+    ]
+
+
+def _has_made(system: System, steps: int) -> bool:
+    return system.progress.reports(CHIEF)[-1][0] >= steps
 
 
 def _sizes(system: System, secs: float) -> Sizes:

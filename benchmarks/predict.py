@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 SIZES = {"1M": 1_000_000, "10M": 10_000_000}
 QUICK_ROWS = 50_000
+FILES = (10, 100, 1000)
+"""Numbers of files of a million rows together."""
 NUM_WORKERS = 2
 CLUSTER_TIMEOUT_SECS = 60.0
 LOOK_SECS = 0.1
@@ -58,15 +60,17 @@ Measured = dict[str, float]
 def measure(settings: Settings) -> list[Row]:
     """Measure each size, in turn with the bare processes."""
     rows: list[Row] = []
-    for size, num_rows in SIZES.items():
-        if settings.wants(f"{size}/{NUM_WORKERS}w") and not (settings.quick and rows):
-            rows += _measure(size, QUICK_ROWS if settings.quick else num_rows, settings.pairs)
+    inputs = {f"{size}/{NUM_WORKERS}w": (num_rows, 1) for size, num_rows in SIZES.items()}
+    inputs |= {f"1M/{number}-files/{NUM_WORKERS}w": (SIZES["1M"], number) for number in FILES}
+    for case, (num_rows, num_files) in inputs.items():
+        if settings.wants(case) and not (settings.quick and rows):
+            rows += _measure(case, QUICK_ROWS if settings.quick else num_rows, num_files, settings.pairs)
     return rows
 
 
-def _measure(size: str, num_rows: int, pairs: int) -> list[Row]:
+def _measure(case: str, num_rows: int, num_files: int, pairs: int) -> list[Row]:
     found: dict[str, list[Measured]] = defaultdict(list)
-    with _Predictions(num_rows) as predictions:
+    with _Predictions(num_rows, num_files) as predictions:
         for number in range(pairs + 1):
             mine, limit = predictions.psflow(), predictions.alone()
             if number:  # the first round loads the model, and fills the caches
@@ -77,7 +81,6 @@ def _measure(size: str, num_rows: int, pairs: int) -> list[Row]:
     def samples(name: str, what: str) -> Samples:
         return Samples([one[what] for one in found[name]])
 
-    case = f"{size}/{NUM_WORKERS}w"
     return [
         Row.of(case, "rows/s", samples("psflow", "rate"), samples("limit", "rate")),
         Row.of(f"{case}/cpu", "s", samples("psflow", "cpu"), samples("limit", "cpu"), less_is_better=True),
@@ -92,21 +95,23 @@ def _shown(measured: Measured) -> str:
 class _Predictions:
     """Everything that is needed to predict, for the time of a ``with`` block."""
 
-    def __init__(self, num_rows: int) -> None:
-        self._num_rows = num_rows
+    def __init__(self, num_rows: int, num_files: int) -> None:
+        self._num_rows, self._num_files = num_rows, num_files
         self._resources = ExitStack()
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         stack = self._resources
         self._directory = Path(stack.enter_context(TemporaryDirectory(prefix="psflow-bench-")))
-        self._records = self._directory / "records.parquet"
-        write_records(self._records, self._num_rows)
+        records = self._directory / "records"
+        records.mkdir()
+        for number in range(self._num_files):
+            write_records(records / f"{number:04}.parquet", self._num_rows // self._num_files)
         self._model, variables = export_network(self._directory / "network")
         np.savez(self._directory / "variables.npz", allow_pickle=False, **variables)
         self._client = stack.enter_context(open_cluster(None, NUM_WORKERS, CLUSTER_TIMEOUT_SECS))
         self._workers = list(self._client.run(os.getpid).values())
-        self._bare = [stack.enter_context(_Bare(self._directory, self._records, n)) for n in range(NUM_WORKERS)]
+        self._bare = [stack.enter_context(_Bare(self._directory, records, n)) for n in range(NUM_WORKERS)]
         return self
 
     def __exit__(
@@ -118,7 +123,7 @@ class _Predictions:
         """Predict all rows with psflow."""
         with _Watch(self._workers, self._num_rows) as watch:
             model = read_model_info(self._model, self._model, self._model, None)
-            source = prediction_input(str(self._records))
+            source = prediction_input(str(self._directory / "records" / "*.parquet"))
             plan = plan_prediction(model, source, PredictionOptions(), str(self._new_folder()))
             with plan.folder.claim():
                 plan.begin()

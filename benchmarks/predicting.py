@@ -81,21 +81,30 @@ def export_network(directory: Path) -> tuple[str, dict[str, NDArray[Any]]]:
 
 
 def predict_alone(records: Path, variables: Path, output: Path, first: int, step: int) -> int:
-    """Predict the parts ``first, first + step, ...`` of a Parquet file, and write each; return the number of rows."""
+    """Predict the parts ``first, first + step, ...`` of Parquet files, and write each; return the number of rows."""
     import pyarrow as pa
     from pyarrow import parquet
 
     with np.load(variables) as stored:
         values = dict(stored)
     num_rows = 0
-    with parquet.ParquetFile(records) as file, threadpool_limits(limits=1):
-        for part in range(first, -(-file.num_row_groups // PART_GROUPS), step):
-            groups = list(range(part * PART_GROUPS, min((part + 1) * PART_GROUPS, file.num_row_groups)))
-            tables = [_table(_predicted(values, batch)) for batch in _batches(file, groups)]
-            table = pa.concat_tables(tables)
+    parts = [(path, start) for path in sorted(records.iterdir()) for start in _starts(path)]
+    with threadpool_limits(limits=1):
+        for part in range(first, len(parts), step):
+            path, start = parts[part]
+            with parquet.ParquetFile(path) as file:
+                groups = list(range(start, min(start + PART_GROUPS, file.num_row_groups)))
+                table = pa.concat_tables([_table(_predicted(values, batch)) for batch in _batches(file, groups)])
             num_rows += table.num_rows
             parquet.write_table(table, output / f"part-{part:05d}.parquet", use_dictionary=repeating(table.schema))
     return num_rows
+
+
+def _starts(path: Path) -> range:
+    """Return the first row group of each part of a Parquet file."""
+    from pyarrow import parquet
+
+    return range(0, parquet.read_metadata(path).num_row_groups, PART_GROUPS)
 
 
 def _batches(file: Any, groups: list[int]) -> Iterator[NDArray[np.float32]]:

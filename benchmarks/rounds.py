@@ -19,7 +19,8 @@ SETTLE_SECS = 0.2
 """At the start of a slice: caches fill and pending requests end; not measured."""
 TELL_SECS = 0.15
 """Until the reports of a slice are here."""
-MOST_WINDOWS = 5
+TIMEOUT_SECS = 60.0
+"""Of a slice, for a system that reports too seldom."""
 
 
 class Slice(NamedTuple):
@@ -69,7 +70,8 @@ def step_rate(system: System, secs: float) -> Slice:
     """Let a system work for a while; return how fast it was.
 
     The window of measurement starts 0.2 s after the system resumes and ends `secs` later; its rate is that between the
-    first and the last report of progress in that window. One that is too slow for that gets up to five windows.
+    first and the last report of progress in that window. One that is too slow for that gets more windows, up to a
+    minute.
 
     Raises
     ------
@@ -79,16 +81,16 @@ def step_rate(system: System, secs: float) -> Slice:
     with at_work(system):
         time.sleep(SETTLE_SECS)
         used_before, start = system.cpu_secs(), time.monotonic()
-        for _ in range(MOST_WINDOWS):
+        stop = start
+        while not system.progress.rate(start, stop) and stop - start < TIMEOUT_SECS:
             time.sleep(secs)
             used, stop = system.cpu_secs() - used_before, time.monotonic()
-            if system.progress.rate(start, stop):
-                break
+            system.check()
     time.sleep(TELL_SECS)
     system.check()
     rate = system.progress.rate(start, stop)
     if not rate:
-        raise WaitTimeoutError(system.name, "report its progress twice", MOST_WINDOWS * secs)
+        raise WaitTimeoutError(system.name, "report its progress twice", TIMEOUT_SECS)
     return Slice(rate, used / (stop - start) / rate)
 
 

@@ -37,12 +37,15 @@ class Contest:
         The peer trains in one process, without any ps.
     peer : callable ``(workload, case) -> System``, optional
         The peer; default: TensorFlow Estimator, where it is installed. Its steps are gradients.
+    has_peer : bool
+        Whether there is a peer.
     """
 
     workload: Workload
     cases: Sequence[Case]
     peer_is_local: bool = False
     peer: Callable[[Workload, Case], System] | None = None
+    has_peer: bool = True
 
 
 def measure_contests(contests: Iterable[Contest], settings: Settings) -> list[Row]:
@@ -87,7 +90,7 @@ def _systems(contest: Contest, settings: Settings) -> tuple[System, System | Non
     """Return new systems: the limit, the peer if it takes part, and psflow in each case."""
     workload, first = contest.workload, contest.cases[0]
     peer: System | None = None
-    if settings.quick:
+    if settings.quick or not contest.has_peer:
         peer = None
     elif contest.peer is not None:
         peer = contest.peer(workload, first)

@@ -24,6 +24,7 @@ BenchName = Literal[
     "checkpoint",
     "startup",
     "memory",
+    "growth",
     "recovery",
     "scaling",
 ]

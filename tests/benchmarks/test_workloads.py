@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.models import dense, embedding, mlp
+from benchmarks.models import dense, embedding, many, mlp
 from benchmarks.workloads import Workload
 from psflow import ModeKeys, RunConfig
 from psflow.ps_runtime.model.calls.caller import ModelCaller
@@ -82,3 +82,12 @@ def test_zipf_ids_are_frequent_ones_mostly_and_scattered():
 def test_uniform_ids_are_as_frequent_as_each_other():
     ids = embedding.arrays({"ids": "uniform"})["features"]
     assert ids.mean() == pytest.approx(embedding.NUM_ROWS / 2, rel=0.01)
+
+
+def test_many_variables_and_columns_are_trained_and_copied():
+    params = {"num_variables": 10, "num_columns": 3}
+    batch = {name: column[: many.BATCH_SIZE] for name, column in many.arrays(params).items()}
+    model = ModelCaller(many.model_fn, params, RunConfig()).build(batch, None, ModeKeys.TRAIN, 1).model
+    assert [variable.shape for variable in model.variables] == [(many.NUM_PARAMETERS // 10,)] * 10
+    assert list(many.input_fn(params).features) == list(batch)
+    assert [len(column) for column in many.bare_step(params)()] == [many.BATCH_SIZE] * 3
