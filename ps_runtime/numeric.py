@@ -36,6 +36,13 @@ def first_non_finite(values: NDArray[Any]) -> tuple[int, float] | None:
     return first // row_size, float(flat[first])
 
 
+def read_only(value: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that a user cannot write to by mistake, as with ``w += 1``."""
+    view = np.asarray(value).view()
+    view.flags.writeable = False
+    return view
+
+
 def is_number(value: Any) -> bool:
     """Whether `value` is a real number of Python or numpy, as a float has it; True and False are not."""
     if type(value) is float:

@@ -80,7 +80,7 @@ class PulledVariables:
         *,
         in_place: bool,
     ) -> None:
-        self._shards = shards
+        self._shards = tuple(shards)
         self._codecs = codecs
         self._layouts = layouts
         self._readers = [shard.connection.arena if in_place else None for shard in shards]

@@ -142,7 +142,7 @@ class PushWriter:
         """Return a body in the memory of the connection, which has room for the largest, or otherwise in our own."""
         room = connection.outbox(self._max_nbytes)
         if room is None:
-            nbytes = self._push_layout.nbytes(counts)
+            nbytes = self._push_layout.nbytes(counts) if self._tables else self._max_nbytes
             if len(self._own_room) < nbytes:
                 self._own_room = np.zeros(nbytes + nbytes // 4 if self._tables else nbytes, np.uint8).data
             room = self._own_room

@@ -71,7 +71,7 @@ class TrainingClient:
         states: Collection[int] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._shards = shards
+        self._clients, self._shards = shards, tuple(shards)
         self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
         layouts = place(model, len(shards))
@@ -173,7 +173,7 @@ class TrainingClient:
             writer = self._writers[index]
             push = writer.write(self._shards[index].connection, gradients, learning_rates, num_examples)
             if (found := writer.non_finite(push)) is not None:
-                raise NanGradientError(self._shards.name, *found, self._global_step)
+                raise NanGradientError(self._clients.name, *found, self._global_step)
             body = self._codecs[index].encode_push(push)
             messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=body)
         for index in self._others:
@@ -250,12 +250,12 @@ class TrainingClient:
     def leave(self, *, begins_again: bool = False) -> None:
         """Report to every ps that this incarnation is over; a ps that is gone is not an error. Not within a step."""
         flags = BEGINS_AGAIN if begins_again else 0
-        for index in range(len(self._shards)):
-            self._shards[index].say_last(Message(Kind.LEAVE, flags=flags), GOOD_BYE_SECS)
+        for shard in self._shards:
+            shard.say_last(Message(Kind.LEAVE, flags=flags), GOOD_BYE_SECS)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
-        return self._shards.statistics() | {
+        return self._clients.statistics() | {
             "pushes": self._sequence,
             "latency": {"pull": self.pulls.to_facts(), "push": self.pushes.to_facts()},
             "versions": list(self._pulled.versions),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property, partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import (
+    Array,
     Columns,
     array_specs,
     digest_of,
@@ -30,6 +33,7 @@ from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_flag, check_seed
 from psflow.ps_runtime.data.zipping import zipped
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.numeric import read_only
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
 
@@ -255,7 +259,7 @@ class Dataset(Transformations, KnownInput):
             "expire_after_steps": self.expire_after_steps,
         }
 
-    @property
+    @cached_property
     def num_records(self) -> int:
         """Number of records of an epoch."""
         return self.order.num_records(self._num_rows, self.batch_size)
@@ -283,20 +287,20 @@ class Dataset(Transformations, KnownInput):
         -----
         Deterministic given the seed; thread-safe.
         """
-        num_stored = self._num_rows
-        num_records = self.order.num_records(num_stored, self.batch_size)
-        if epoch < 0 or not 0 <= start < stop <= num_records:
+        if epoch < 0 or not 0 <= start < stop <= self.num_records:
             raise InputError(
                 (
-                    f"expected an epoch >= 0 and a range within the {num_records} records, "
+                    f"expected an epoch >= 0 and a range within the {self.num_records} records, "
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        is_as_stored = self.shuffle_seed is None and stop <= num_stored
-        rows = slice(start, stop) if is_as_stored else self._rows(epoch, start, stop)
-        features = map_columns(lambda array: read_only_rows(array, rows), self.features)
-        labels = None if self.labels is None else map_columns(lambda array: read_only_rows(array, rows), self.labels)
-        return features, labels
+        features, labels = self._read_only
+        rows_of: Callable[[Array], Array]
+        if self.shuffle_seed is None and stop <= self._num_rows:
+            rows_of = itemgetter(slice(start, stop))
+        else:
+            rows_of = partial(read_only_rows, rows=self._rows(epoch, start, stop))
+        return map_columns(rows_of, features), None if labels is None else map_columns(rows_of, labels)
 
     def distinct_labels(self) -> Columns | None:
         """Return all labels."""
@@ -349,7 +353,16 @@ class Dataset(Transformations, KnownInput):
         """
         return digest_of(self.features, self.labels, self.columns)
 
-    @property
+    @cached_property
+    def _read_only(self) -> tuple[Columns, Columns | None]:
+        """Features and labels as read-only views; so are views of them."""
+        labels = None if self.labels is None else map_columns(read_only, self.labels)
+        return map_columns(read_only, self.features), labels
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_read_only"}  # it would double the bytes
+
+    @cached_property
     def _num_rows(self) -> int:
         return num_rows(self.features)
 

@@ -17,12 +17,12 @@ from psflow.ps_runtime.data.batch_check import named
 from psflow.ps_runtime.errors import LabelError, ModelFnError, NanGradientError, NanLossError, UsageError
 from psflow.ps_runtime.model.calls.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.calls.gradients import GradientFn, StepResult
-from psflow.ps_runtime.model.calls.values import read_only
 from psflow.ps_runtime.model.hooks.base import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.summary_files import FileSummary
+from psflow.ps_runtime.numeric import read_only
 from psflow.ps_runtime.optimizers.base import Evaluations
 from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Reader, StepSource, Work, next_work
 from psflow.ps_runtime.specs.run_config import RunConfig
@@ -246,7 +246,7 @@ class MonitoredSession:
     @property
     def has_ended(self) -> bool:
         """Whether there is no further step: the job has ended, or a hook asked to stop."""
-        return isinstance(self._work, JobEnd) or self.hooks.coordinator.should_stop()
+        return isinstance(self._work, JobEnd) or self.hooks.coordinator.stop_reason is not None
 
     def request_stop(self, reason: str = "its session was asked to stop") -> None:
         """Make no further step, as `Coordinator.request_stop` does."""

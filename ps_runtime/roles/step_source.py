@@ -60,6 +60,8 @@ class KnownIds:
 
         Raises InputError if an id is not in its table.
         """
+        if not self._paths:
+            return {}
         features, lookups = work.batch[0], work.lookups
         return {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._paths}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
@@ -211,6 +211,8 @@ class Updates:
         """Of the last push of each replica that became an update."""
         self._has_other_shards = num_shards > 1
         self._rule = consistency_state(consistency, num_replicas)
+        self.holds_push_of: Callable[[int], bool] = self._rule.holds_push_of
+        """Returns whether a push of a replica waits for those of others."""
         self._pulled: dict[Incarnation, int] = {}
         self._dropped: list[Entry] = []
         self._num_pushes = self._num_dropped = self._staleness_sum = self._max_staleness = 0
@@ -240,10 +242,6 @@ class Updates:
         pulled = max(ticket.step, min(version, self.global_step))
         self._pulled[replica, incarnation] = pulled
         self._rule.take(replica, incarnation, sequence, pulled)
-
-    def holds_push_of(self, replica: int) -> bool:
-        """Return whether a push of `replica` waits for those of others."""
-        return self._rule.holds_push_of(replica)
 
     def living(self, num_living: int) -> None:
         """Record how many replicas are alive, including those that have not joined yet."""

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError, ModelFnError, ModelFnTypeError, did_you_mean
 from psflow.ps_runtime.model.calls.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope
-from psflow.ps_runtime.model.calls.values import ModelValues, WatchedFeatures, observed, read_only
+from psflow.ps_runtime.model.calls.values import ModelValues, WatchedFeatures, observed
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.numeric import is_of_torch
+from psflow.ps_runtime.numeric import is_of_torch, read_only
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.input import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema

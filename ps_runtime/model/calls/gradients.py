@@ -133,16 +133,16 @@ class GradientFn:
         )
         summaries: Mapping[str, Any] = scope.summaries
         if self._is_traced:
-            spec, gradients = self._differentiate(features, labels, scope)
+            spec, ops, gradients = self._differentiate(features, labels, scope)
             spec = _plain_spec(spec)
             summaries = {name: plain(value) for name, value in summaries.items()}
         else:
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
-            gradients = {}
-            for index, op in enumerate(self._ops(spec)):
+            ops, gradients = self._ops(spec), {}
+            for index, op in enumerate(ops):
                 gradients |= clipped(op.optimizer, self._checked(index, op, scope))
         check_loss(spec.loss, self._caller.name)
-        rates = tuple([self._learning_rate(i, op.optimizer, global_step) for i, op in enumerate(spec.train_ops)])
+        rates = tuple([self._learning_rate(i, op.optimizer, global_step) for i, op in enumerate(ops)])
         return StepResult(spec, float(spec.loss), gradients, rates, summaries, scope.file_summaries)
 
     def _learning_rate(self, index: int, optimizer: Optimizer, global_step: int) -> float:
@@ -200,7 +200,9 @@ class GradientFn:
         if faults:
             raise ModelFnError(tuple(faults))
 
-    def _differentiate(self, features: Any, labels: Any, scope: CallScope) -> tuple[EstimatorSpec, Gradients]:
+    def _differentiate(
+        self, features: Any, labels: Any, scope: CallScope
+    ) -> tuple[EstimatorSpec, tuple[TrainOp, ...], Gradients]:
         from psflow.ps_runtime.model.calls.autodiff import Trace, left_the_trace  # autograd is slow to import
 
         gradients: Gradients = {}
@@ -208,7 +210,7 @@ class GradientFn:
             scope.values = {**scope.values, **{n: trace.follow(n, scope.values[n]) for n in self._trainable}}
             rows = scope.row_source = _FollowedRows(trace, scope.row_source)
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
-            for index, op in enumerate(self._ops(spec)):
+            for index, op in enumerate(ops := self._ops(spec)):
                 if op.gradients is not None:
                     gradients |= clipped(op.optimizer, self._checked(index, op, scope))
                     continue
@@ -221,7 +223,7 @@ class GradientFn:
                 self._check_names(index, wanted)
                 of_loss: Gradients = {n: np.asarray(found[n], self._declared[n].dtype) for n in wanted if n in found}
                 gradients |= clipped(op.optimizer, {**of_loss, **rows.gradients(found, wanted)})
-        return spec, gradients
+        return spec, ops, gradients
 
 
 class _FollowedRows:

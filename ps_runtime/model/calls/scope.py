@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from psflow.ps_runtime.errors import ModelFnError, did_you_mean
 from psflow.ps_runtime.initializers import Initializer, constant, glorot_uniform, table_seed, variable_rng
-from psflow.ps_runtime.model.calls.values import RowSource, read_only
+from psflow.ps_runtime.model.calls.values import RowSource
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.summary_files import FileSummary
-from psflow.ps_runtime.numeric import first_non_finite, plain
+from psflow.ps_runtime.numeric import first_non_finite, plain, read_only
 from psflow.ps_runtime.partitioners import Partitioner, num_slices
 from psflow.ps_runtime.specs.input import ColumnSpec
 from psflow.ps_runtime.specs.variables import TableSpec

@@ -49,13 +49,6 @@ class ModelValues:
         return out
 
 
-def read_only(value: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that a model_fn cannot write to by mistake, as with ``w += 1``."""
-    view = np.asarray(value).view()
-    view.flags.writeable = False
-    return view
-
-
 T = TypeVar("T")
 NONE: Mapping[str, Any] = MappingProxyType({})
 WALKS = (

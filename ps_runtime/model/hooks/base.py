@@ -215,11 +215,9 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
 _NOTHING_FETCHED = SessionRunValues(None)
 
 
-def _is_called_in_runs(hook: SessionRunHook) -> bool:
-    """Whether a hook does anything before or after a run."""
-    own = (hook.before_run, hook.after_run)
-    inherited = (SessionRunHook.before_run, SessionRunHook.after_run)
-    return any(getattr(mine, "__func__", None) is not theirs for mine, theirs in zip(own, inherited, strict=True))
+def _overrides(method: Any, inherited: Any) -> bool:
+    """Whether the method of a hook is not the one that does nothing."""
+    return getattr(method, "__func__", None) is not inherited
 
 
 class HookCalls:
@@ -228,7 +226,13 @@ class HookCalls:
     def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
         self.coordinator = Coordinator()
         self._hooks = hooks
-        self._called = [hook for hook in hooks if _is_called_in_runs(hook)]
+        self._called = [
+            (hook, asks)
+            for hook in hooks
+            for asks in [_overrides(hook.before_run, SessionRunHook.before_run)]
+            if asks or _overrides(hook.after_run, SessionRunHook.after_run)
+        ]
+        """The hooks that do something in a run, and whether before it."""
         self._context = SessionRunContext(SessionRunArgs(), session, self.coordinator)
         self._tables = tables
         self._wanted: list[SessionRunArgs | None] = []
@@ -247,14 +251,14 @@ class HookCalls:
         """Ask each hook for its fetches of a run whose loop fetches `original_args`."""
         if original_args is not self._context.original_args:
             self._context = replace(self._context, original_args=original_args)
-        self._wanted = [hook.before_run(self._context) for hook in self._called]
+        self._wanted = [hook.before_run(self._context) if asks else None for hook, asks in self._called]
 
     def after_run(self, values: Mapping[str, Any]) -> None:
         """Pass each hook the values that it fetched.
 
         Raises UsageError if a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
         """
-        for hook, args in zip(self._called, self._wanted, strict=True):
+        for (hook, _), args in zip(self._called, self._wanted, strict=True):
             if args is None:
                 hook.after_run(self._context, _NOTHING_FETCHED)
             elif isinstance(args, SessionRunArgs):

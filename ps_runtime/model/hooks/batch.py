@@ -9,11 +9,12 @@ from typing import Any
 
 from psflow.ps_runtime.errors import NanLossError
 from psflow.ps_runtime.metrics import Metric
-from psflow.ps_runtime.model.calls.values import ModelValues, read_only
+from psflow.ps_runtime.model.calls.values import ModelValues
 from psflow.ps_runtime.model.hooks.base import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.session_start import check_ready
 from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.numeric import read_only
 
 logger = logging.getLogger(__name__)
 

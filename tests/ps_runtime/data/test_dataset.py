@@ -91,6 +91,13 @@ def test_pickling_keeps_everything() -> None:
     np.testing.assert_array_equal(copy.read(1, 0, 3)[0][MATRIX], data.read(1, 0, 3)[0][MATRIX])
 
 
+def test_a_data_set_that_was_read_travels_in_as_many_bytes() -> None:
+    data = Dataset(np.zeros((1000, 10)))
+    num_bytes = len(pickle.dumps(data))
+    data.read(0, 0, 100)
+    assert len(pickle.dumps(data)) < num_bytes + 1000
+
+
 def test_all_faults_come_in_one_error() -> None:
     with pytest.raises(InputError) as caught:
         Dataset({"x": [1, 2]}, [1, 2, 3], batch_size=0, num_epochs=0, shuffle_seed=-1)

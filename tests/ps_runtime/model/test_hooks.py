@@ -5,7 +5,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.model.hooks.base import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
+from psflow.ps_runtime.model.hooks.base import (
+    Coordinator,
+    HookCalls,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    pick,
+)
 
 
 class Pair(NamedTuple):
@@ -46,6 +53,37 @@ def test_a_table_is_not_fetched_and_told_to_be_one(fetches):
         UsageError, match=r"session.run fetches 'items?', .*'items' is a table: return the looked-up rows"
     ):
         pick(fetches, VALUES, ["users", "items"])
+
+
+def test_a_hook_is_called_for_what_it_does_also_if_only_one_object_does_it():
+    calls = []
+
+    class Before(SessionRunHook):
+        def before_run(self, run_context):
+            calls.append("before")
+            return SessionRunArgs("loss")
+
+    class After(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            calls.append(run_values.results)
+
+    patched = SessionRunHook()
+    patched.after_run = lambda context, values: calls.append("patched")
+    hooks = HookCalls([SessionRunHook(), Before(), After(), patched], None)
+    hooks.before_run(SessionRunArgs("loss"))
+    hooks.after_run(VALUES)
+    assert calls == ["before", None, "patched"]
+
+
+def test_what_a_hook_fetches_must_exist_also_if_it_does_not_look_at_it():
+    class Before(SessionRunHook):
+        def before_run(self, run_context):
+            return SessionRunArgs("lost")
+
+    hooks = HookCalls([Before()], None)
+    hooks.before_run(SessionRunArgs("loss"))
+    with pytest.raises(UsageError, match="the hook Before fetches 'lost'"):
+        hooks.after_run(VALUES)
 
 
 def test_the_first_reason_to_stop_stays():

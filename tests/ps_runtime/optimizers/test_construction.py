@@ -23,6 +23,25 @@ from psflow.ps_runtime.optimizers import (
 )
 
 
+def test_equal_values_of_another_type_are_checked_for_themselves():
+    assert Momentum(learning_rate=1.0, momentum=0.0, use_nesterov=False)
+    with pytest.raises(UsageError, match=r"Momentum: use_nesterov is 0\.0, expected True or False"):
+        Momentum(learning_rate=1.0, momentum=0.0, use_nesterov=0.0)
+    with pytest.raises(UsageError, match=r"Momentum: momentum is False, expected a number"):
+        Momentum(learning_rate=1.0, momentum=False, use_nesterov=False)
+
+
+def test_a_valid_optimizer_of_one_class_says_nothing_of_another():
+    @dataclass(frozen=True)
+    class Reluctant(GradientDescent):
+        def _range_faults(self):
+            yield "never"
+
+    assert GradientDescent(learning_rate=0.5)
+    with pytest.raises(UsageError, match="Reluctant: never"):
+        Reluctant(learning_rate=0.5)
+
+
 def test_defaults_are_the_references():
     decay = {"weight_decay": 0.0}
     assert Momentum(learning_rate=1.0).config() == {"name": "Momentum", "momentum": 0.9, "use_nesterov": False} | decay

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.in_process import InProcessServer
 
 
 @pytest.mark.parametrize("make", [Arena.private, Arena.shared])
@@ -40,3 +42,17 @@ def test_a_change_tells_its_readers_where_it_goes():
         arena.advance(0, 10)
         arena.end()
     assert readers.calls == [("begin", 1), ("past", 10), ("begin", 3), ("past", 10)]
+
+
+def test_a_role_in_the_process_of_its_ps_reads_the_last_version_and_cannot_write():
+    arena = Arena.private(4)
+    with InProcessServer(object(), arena) as server:
+        reader = server.connect().arena
+        copy = np.empty(4, np.uint8)
+        assert reader.read(copy) is None  # it has no version yet
+        arena.begin(7)
+        arena.bytes[:] = 3
+        arena.end()
+        assert (reader.read(copy), reader.version, copy.tolist()) == (7, 7, [3] * 4)
+        with pytest.raises(ValueError, match="read-only"):
+            reader.bytes[0] = 1
