@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from numbers import Integral
-from operator import attrgetter
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import ModelFnTypeError, UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.numeric import is_number, is_of_torch
+from psflow.ps_runtime.optimizers.hyper_parameters import hyper_parameters, is_known, remember
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
@@ -136,17 +136,16 @@ class Optimizer(ABC):
     """Whether pushes carry gradients; otherwise measured state, which a `WireFormat` does not round."""
 
     def __post_init__(self) -> None:
-        if (key := _key_of(self)) in _valid:
+        if is_known(self):
             return  # as in nearly each call of a model_fn
         faults = list(self._type_faults()) or [*self._range_faults(), *self._slot_faults()]
         if faults:
             raise UsageError(tuple(f"{type(self).__name__}: {fault}" for fault in faults))
-        for name, default in _hyper_parameters(type(self)):
+        for name, default in hyper_parameters(type(self)):
             if type(default) is float and type(getattr(self, name)) is not float:
                 # 0, 0.0 and np.float32(0) are one configuration, with one JSON form
                 object.__setattr__(self, name, float(getattr(self, name)))
-        if key is not None and len(_valid) < _MAX_VALID:
-            _valid.add(key)
+        remember(self)
 
     def learning_rate_at(self, global_step: int, evaluations: Evaluations = no_evaluations) -> float:
         """Return the step size at `global_step`, given the evaluations of the training.
@@ -182,7 +181,7 @@ class Optimizer(ABC):
 
         Without learning rate and clips, which replicas apply.
         """
-        of_update = (name for name, _ in _hyper_parameters(type(self)) if name not in CLIPS)
+        of_update = (name for name, _ in hyper_parameters(type(self)) if name not in CLIPS)
         return {"name": _name(type(self))} | {name: getattr(self, name) for name in of_update}
 
     def apply_gradients(self, gradients: Mapping[str, Any], global_step: int | None = None) -> TrainOp:
@@ -298,7 +297,7 @@ class Optimizer(ABC):
     def _type_faults(self) -> Iterator[str]:
         if not is_number(self.learning_rate) and not callable(self.learning_rate):
             yield f"learning_rate is {self.learning_rate!r}, expected a number or a schedule f(global_step) -> float"
-        for name, default in _hyper_parameters(type(self)):
+        for name, default in hyper_parameters(type(self)):
             value = getattr(self, name)
             if value is None and default is None:
                 continue
@@ -333,33 +332,6 @@ class DecayingOptimizer(Optimizer):
         yield from super()._range_faults()
         if not 0.0 <= self.weight_decay < math.inf:
             yield f"weight_decay is {self.weight_decay}, expected a finite number >= 0"
-
-
-@lru_cache
-def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
-    """Return name and default of each hyper-parameter without the learning rate; cached for calls of model_fn."""
-    if "__dataclass_fields__" not in vars(kind):  # checkpoints would not know its hyper-parameters
-        raise UsageError((f"{kind.__name__} is not a dataclass: decorate it with @dataclass(frozen=True)",))
-    return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
-
-
-_Key = tuple[type[Optimizer], tuple[Any, ...], tuple[type, ...]]
-_valid: set[_Key] = set()
-"""Optimizers that were found to be valid, as each call of a model_fn may make one."""
-_MAX_VALID = 1024
-_PLAIN = frozenset((float, bool, type(None)))
-
-
-@lru_cache
-def _values_of(kind: type[Optimizer]) -> Callable[[Optimizer], tuple[Any, ...]]:
-    return attrgetter("learning_rate", *(name for name, _ in _hyper_parameters(kind)))
-
-
-def _key_of(optimizer: Optimizer) -> _Key | None:
-    """Return class and values of an optimizer; None if they are not all plain. 0, 0.0 and False are equal."""
-    values = _values_of(type(optimizer))(optimizer)
-    types = tuple(map(type, values))
-    return (type(optimizer), values, types) if _PLAIN.issuperset(types) else None
 
 
 @lru_cache

@@ -148,7 +148,7 @@ def test_the_command_reports_what_a_function_of_the_user_raises_in_one_sentence(
 ) -> None:
     Path("user_sentence.py").write_text("def line(features, labels, params):\n    return len(3)\n")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
-    monkeypatch.setattr("psflow.flows.train.invoke", lambda flow, parameters, prepare: plan_attempt(parameters))
+    monkeypatch.setattr("psflow.flows.train.invoke", lambda flow, parameters, *_, **__: plan_attempt(parameters))
     assert cli.run(["train", "t.yaml", "model.name=user_sentence:line"]) == 2
     sentence = "psflow: user_sentence:line raised TypeError in train mode at user_sentence.py:2: object of type 'int'"
     shown = capsys.readouterr().err
