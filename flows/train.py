@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from psflow.flows.prefect_runs import TaskRuns, label_flow_run, public_flow
 from psflow.flows.reporting.artifacts import PageLinks, current_links, show_summary
 from psflow.flows.reporting.recording import closed_on_error, open_tracker, put_config
 from psflow.flows.reporting.summary import Outcome, summarize
-from psflow.flows.reporting.watch import EarlyEvents, Watch, Watched
+from psflow.flows.reporting.watch import Watch, Watched
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.timings import timings
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, check_capacity
@@ -35,7 +35,8 @@ from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.orphaned_runs import close_orphaned_runs
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.recorder import events_on_disk
-from psflow.tasks.role_runs import run_role
+from psflow.tasks.role_runs import RoleLogs, run_role
+from psflow.tasks.tracking.store import import_in_background
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import keep_pending, read_pending
 
@@ -110,48 +111,35 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
     )
     with ExitStack() as stack:
         stack.callback(timings.mark, "end of the cluster")
+        import_in_background()
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
         if not is_own:
             check_capacity(client, slots_needed(job.roles, cluster.workers_to_begin), grows=cluster.adaptive)
         check()
         timings.mark("cluster")
-        events = EarlyEvents()
-        earlier = events_on_disk(attempt.model_dir)
-        run = ClusterJob(
-            client,
-            job,
-            events.handle,
-            cluster.max_restarts,
-            cluster.min_workers,
-            probe_timeout_secs=cluster.probe_timeout_secs,
-            placement=cluster.placement,
-            slot_timeout_secs=cluster.slot_timeout_secs,
-            usual_workers=cluster.workers,
-            wanted_workers=attempt.wanted_workers,
-        )
         links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
         attempt.note_flow_runs(links.flow_runs)
         attempt.note_workers(cluster.min_workers or 0)
-        recorded, is_new = _recorded(planned, parameters, links), attempt.record.run_id is None
-        with ExitStack() as started:
-            if not is_new:
-                tracker = stack.enter_context(recorded)  # refuses a store that lacks the run, before any step
-            task_runs = started.enter_context(TaskRuns())
-            started.enter_context(run)
-            run.start(policy, check)
-            timings.mark("admission")
-            if is_new:
-                tracker = stack.enter_context(recorded)  # imports MLflow while the roles begin
-            timings.mark("MLflow run")
-            evaluated_on = attempt.plan.datasets.get("eval")
-            on_disk = partial(events_on_disk, attempt.model_dir)
-            watched = Watched(job, parameters, evaluated_on, links, on_disk, earlier)
-            with Watch(watched, tracker, get_run_logger()) as watch, started.pop_all():
-                events.pass_to(watch.handle)
-                for role in job.roles:
-                    task_runs.submit(run_role, role, run, task_runs.stop, watch.logs)
-                reports = run.join(check)
-                timings.mark("end of all roles")
+        tracker = stack.enter_context(_recorded(planned, parameters, links))
+        timings.mark("MLflow run")
+        watched = Watched(
+            job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt.model_dir)
+        )
+        with Watch(watched, tracker, get_run_logger()) as watch:
+            run = ClusterJob(
+                client,
+                job,
+                watch.handle,
+                cluster.max_restarts,
+                cluster.min_workers,
+                probe_timeout_secs=cluster.probe_timeout_secs,
+                placement=cluster.placement,
+                slot_timeout_secs=cluster.slot_timeout_secs,
+                usual_workers=cluster.workers,
+                wanted_workers=attempt.wanted_workers,
+            )
+            reports = _run_roles(run, policy, check, watch.logs)
+            timings.mark("end of all roles")
         timings.mark("last plots and artifacts")
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         if (reason := attempt.end_reason()) is not None:
@@ -192,3 +180,15 @@ def _recorded(planned: TrainingPlan, parameters: TrainParameters, links: PageLin
         keep_pending(model_dir, tracker.run_id, tracker.waiting())
         if not tracker.is_whole:
             get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
+
+
+def _run_roles(
+    run: ClusterJob, policy: AdmissionPolicy, check: Callable[[], None], logs: RoleLogs
+) -> dict[str, dict[str, Any]]:
+    """Start all roles, each with its task run, and wait for their end; return their reports."""
+    with TaskRuns() as task_runs, run:
+        run.start(policy, check)
+        timings.mark("admission")
+        for role in run.job.roles:
+            task_runs.submit(run_role, role, run, task_runs.stop, logs)
+        return run.join(check)

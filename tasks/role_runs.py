@@ -305,12 +305,12 @@ def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs
 
 def _show(state: State[Any]) -> None:
     """Set the state of the current task run, which Prefect replaces at its end."""
-    run_id = UUID(task_run.id)
+    run_id = task_run.id
     context = copy_context()  # holds Prefect's settings, which name the server
 
     def show() -> None:
         with get_client(sync_client=True) as client:
-            client.set_task_run_state(run_id, state, force=True)
+            client.set_task_run_state(UUID(run_id), state, force=True)
 
     try:
         within(ANSWER_SECS, lambda: context.run(show), "the Prefect API")

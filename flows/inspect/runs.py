@@ -20,9 +20,10 @@ from psflow.ps_runtime.specs.run_config import is_local
 from psflow.tasks.cleaning import found_model_dirs
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
+from psflow.tasks.schema_revisions import holds_database
 from psflow.tasks.tracking.child_run import RunningRun
 from psflow.tasks.tracking.comparing import RunFacts, differences, find_run, run_facts
-from psflow.tasks.tracking.store import mlflow_client, prepare_store
+from psflow.tasks.tracking.store import mlflow_client, prepare_store, sqlite_path, store_uri
 
 COLUMNS: Mapping[str, tuple[str, float]] = {
     "steps/s": ("steps_per_sec", 1),
@@ -101,6 +102,9 @@ def _model_dir(job: str) -> str:
     """Return the model_dir of a job that is given as that, or as its MLflow run; UsageError if there is no such run."""
     if not is_local(job) or os.path.isdir(job):
         return job
+    path = sqlite_path(store_uri())
+    if path is not None and not holds_database("mlflow", path):  # and none is created to find that out
+        raise UsageError((f"there is no model_dir {job!r}, and no MLflow run of that name: {path} does not exist yet",))
     run = find_run(mlflow_client(prepare_store()), job)
     if "psflow.model_dir" not in run.data.tags:
         raise UsageError((f"the run {run.info.run_name} ({run.info.run_id}) is not one of a training by psflow",))

@@ -118,30 +118,6 @@ class Watched:
     evaluated_on: SplittableInput | None
     links: PageLinks
     on_disk: Callable[[], Sequence[RecordedEvent]] = tuple
-    """What is on disk now."""
-    earlier: Sequence[RecordedEvent] | None = None
-    """What earlier attempts have left there; None: what is there as the watch begins."""
-
-
-class EarlyEvents:
-    """Holds the events of a job until `pass_to` names who takes them: roles start before the MLflow run is open."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: list[Event] = []
-        self._take = self._held.append
-
-    def handle(self, event: Event) -> None:
-        """Pass an event on, or hold it."""
-        with self._lock:
-            self._take(event)
-
-    def pass_to(self, take: Callable[[Event], None]) -> None:
-        """Pass all events, held and future, to `take`, in order."""
-        with self._lock:
-            for event in self._held:
-                take(event)
-            self._held, self._take = [], take
 
 
 class Watch:
@@ -182,8 +158,7 @@ class Watch:
             if self._watched.parameters.plots:
                 self._plotter = self._new_plotter()
                 stack.callback(self._close_plotter, draws=False)
-            earlier = self._watched.earlier
-            self._catch_up(self._watched.on_disk() if earlier is None else earlier)
+            self._catch_up()
             self._link()
             stack.callback(self._stack.close)
             self._stack.enter_context(self._line)
@@ -261,9 +236,9 @@ class Watch:
             (lambda: tracker.history("loss")) if job.attempt > 1 else None,
         )
 
-    def _catch_up(self, on_disk: Sequence[RecordedEvent]) -> None:
+    def _catch_up(self) -> None:
         """Process records on disk that a lost process may not have reported; nothing is recorded twice."""
-        for event in on_disk:
+        for event in self._watched.on_disk():
             self._show(event)
             if self._plotter is not None:
                 self._plotter.restore(event)
@@ -277,7 +252,7 @@ class Watch:
     def _catch_up_with_losses(self) -> None:
         if self._has_lost.is_set():
             self._has_lost.clear()
-            self._catch_up(self._watched.on_disk())
+            self._catch_up()
 
     def _log_lost_steps(self, event: Restored) -> None:
         """Log the number of lost steps; MLflow keeps their points, so a tag of the run lists them."""

@@ -100,7 +100,7 @@ class PushWriter:
         places = zip(values, body.views, strict=True)
         for group, num_pieces in self._groups:
             copied = [(v, view) for v, view in itertools.islice(places, num_pieces) if v is not None and v is not view]
-            if len(copied) == num_pieces:
+            if copied and len(copied) == num_pieces:
                 np.concatenate([value for value, _ in copied], axis=None, out=push.gradients_of(group))
             else:
                 for value, view in copied:

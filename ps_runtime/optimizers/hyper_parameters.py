@@ -33,7 +33,9 @@ def is_known(optimizer: object) -> bool:
 
 def remember(optimizer: object) -> None:
     """Record that an optimizer is valid, if its values are plain."""
-    if (key := _key_of(optimizer)) is not None and len(_valid) < _MAX_VALID:
+    if (key := _key_of(optimizer)) is not None:
+        if len(_valid) >= _MAX_VALID:
+            _valid.clear()  # each step may have its own learning rate
         _valid.add(key)
 
 

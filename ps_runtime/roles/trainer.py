@@ -106,7 +106,7 @@ def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
         config.session_creation_timeout_secs,
         # a replica that has read its own input waits for the others as long as they train
         math.inf if job.input.each_worker_reads_all else HOLD_TIMEOUT_SECS,
-        in_place=config.consistency.in_place,
+        in_place=config.consistency.in_place and not shards[0].connection.is_direct,
         states=states_of(job.optimizers),
     )
 

@@ -164,6 +164,9 @@ class RecordedModels:
             self._models |= {_identity(m.tags): m for m in page if KIND in m.tags}
             if not (token := page.token):
                 break
+        self._read_versions()
+
+    def _read_versions(self) -> None:
         if self._name is not None:
             found = self._client.search_model_versions(f"name = '{self._name}' and run_id = '{self._run_id}'")
             self._versions = {_identity(v.tags): str(v.version) for v in found if KIND in v.tags}
@@ -197,6 +200,7 @@ class RecordedModels:
         with self._known():
             tags = self._tags(event)
             model = self._record_export(event, tags)
+            self._read_versions()  # ``psflow export`` may have registered it meanwhile
             version = None if self._name is None else self._register(self._name, model, tags, event.metrics)
             if event.is_best and self._alias is not None and version is not None:
                 is_new = _identity(tags) in self._registered_now

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import logging
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,7 +117,8 @@ def prepare_store(uri: str | None = None) -> str:
     if path is not None and (fault := schema_fault("mlflow", path)) is not None:
         raise ConfigError((fault,))
     if path is not None and is_complete("mlflow", path):
-        return uri  # the import of MLflow can wait until roles start
+        return uri  # the import of MLflow can wait until the cluster starts
+    keep_quiet()
     try:
         with _folder_lock(uri):
             _create_whole(uri)
@@ -133,6 +136,11 @@ def unusable(uri: str, error: Exception, what_to_do: str) -> str:
     if (stored := OUT_OF_DATE.search(reason)) and (fault := revision_fault("mlflow", where, stored[1])):
         return fault
     return f"the MLflow store {where} cannot be used: {reason}; {what_to_do}"
+
+
+def import_in_background() -> None:
+    """Import MLflow in a thread, so that its first use need not wait for all of that."""
+    threading.Thread(target=importlib.import_module, args=["mlflow"], name="psflow-mlflow-import", daemon=True).start()
 
 
 def mlflow_client(uri: str) -> MlflowClient:

@@ -346,7 +346,7 @@ def _as_shape(shape: Any) -> Any:
     return tuple(shape) if isinstance(shape, list) else shape
 
 
-@lru_cache(maxsize=4096)  # every call of a model_fn requests the same variables
+@lru_cache(maxsize=4096, typed=True)  # every call of a model_fn requests the same variables
 def _declared(name: str, given_shape: Any, given_dtype: Any, given_trainable: bool | None) -> Declared:
     shape, trainable = _as_shape(given_shape), given_trainable is None or given_trainable
     dtype = np.dtype(np.float32 if given_dtype is None else given_dtype)

@@ -215,9 +215,17 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
 _NOTHING_FETCHED = SessionRunValues(None)
 
 
-def _overrides(method: Any, inherited: Any) -> bool:
-    """Whether the method of a hook is not the one that does nothing."""
-    return getattr(method, "__func__", None) is not inherited
+_BEFORE_RUN, _AFTER_RUN = SessionRunHook.before_run, SessionRunHook.after_run
+
+
+def _called_in_runs(hooks: Iterable[SessionRunHook]) -> list[tuple[SessionRunHook, bool]]:
+    """Return the hooks that do something before or after a run, and whether before it."""
+
+    def is_own(method: Any, inherited: Any) -> bool:
+        return getattr(method, "__func__", None) is not inherited
+
+    asking = [(hook, is_own(hook.before_run, _BEFORE_RUN)) for hook in hooks]
+    return [(hook, asks) for hook, asks in asking if asks or is_own(hook.after_run, _AFTER_RUN)]
 
 
 class HookCalls:
@@ -226,13 +234,8 @@ class HookCalls:
     def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
         self.coordinator = Coordinator()
         self._hooks = hooks
-        self._called = [
-            (hook, asks)
-            for hook in hooks
-            for asks in [_overrides(hook.before_run, SessionRunHook.before_run)]
-            if asks or _overrides(hook.after_run, SessionRunHook.after_run)
-        ]
-        """The hooks that do something in a run, and whether before it."""
+        self._called: list[tuple[SessionRunHook, bool]] | None = None
+        """The hooks that do something in a run, and whether before it; None before the first run."""
         self._context = SessionRunContext(SessionRunArgs(), session, self.coordinator)
         self._tables = tables
         self._wanted: list[SessionRunArgs | None] = []
@@ -251,6 +254,8 @@ class HookCalls:
         """Ask each hook for its fetches of a run whose loop fetches `original_args`."""
         if original_args is not self._context.original_args:
             self._context = replace(self._context, original_args=original_args)
+        if self._called is None:
+            self._called = _called_in_runs(self._hooks)
         self._wanted = [hook.before_run(self._context) if asks else None for hook, asks in self._called]
 
     def after_run(self, values: Mapping[str, Any]) -> None:
@@ -258,7 +263,7 @@ class HookCalls:
 
         Raises UsageError if a hook fetches a name that `values` lacks, or its ``before_run`` returned a wrong type.
         """
-        for (hook, _), args in zip(self._called, self._wanted, strict=True):
+        for (hook, _), args in zip(self._called or (), self._wanted, strict=True):
             if args is None:
                 hook.after_run(self._context, _NOTHING_FETCHED)
             elif isinstance(args, SessionRunArgs):

@@ -16,7 +16,7 @@ import pytest
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.reporting import watch as module
 from psflow.flows.reporting.artifacts import PageLinks
-from psflow.flows.reporting.watch import EarlyEvents, Watch, Watched
+from psflow.flows.reporting.watch import Watch, Watched
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
@@ -132,17 +132,6 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
     assert messages(caplog)[-1] == line
     assert seen.tags[-1] == {"psflow.progress": line, "psflow.reached_step": "400"}
     assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
-
-
-def test_events_that_come_before_the_watch_are_reported_in_order(seen: Seen, tmp_path: Path) -> None:
-    events = EarlyEvents()
-    events.handle(CHECKPOINT)
-    events.handle(EVALUATION)
-    with watch(seen, tmp_path) as watching:
-        assert seen.tracked == []
-        events.pass_to(watching.handle)
-        events.handle(METRICS)
-        assert seen.tracked == [CHECKPOINT, EVALUATION, METRICS]
 
 
 def test_plots_are_prepared_once_a_replica_has_made_its_last_step(seen: Seen, tmp_path: Path) -> None:

@@ -89,3 +89,16 @@ def test_what_an_earlier_push_has_left_is_not_of_this_one() -> None:
     writer = PushWriter(LAYOUT, MODEL, Splits(1))
     assert writer.non_finite(writer.write(NoMemory(), {"b": ONES * np.inf}, [1.0], 1)) is not None
     assert writer.non_finite(writer.write(NoMemory(), {"a": ONES}, [1.0], 1)) is None
+
+
+def test_a_group_of_empty_variables_has_nothing_to_copy() -> None:
+    model = ModelSpec(
+        (VariableSpec("w", (16,), "float32", 0), VariableSpec("z", (0,), "float64", 0)),
+        (GradientDescent(learning_rate=1.0).config(),),
+    )
+    (layout,) = place(model, 1)
+    push = PushWriter(layout, model, Splits(1)).write(
+        NoMemory(), {"w": np.ones(16, np.float32), "z": np.empty(0)}, [1.0], 1
+    )
+    assert [view.tolist() for view in piece_views(layout, push.gradients)] == [[1.0] * 16, []]
+    assert push.mask.tolist() == [1, 1]

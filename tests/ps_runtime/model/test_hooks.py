@@ -75,6 +75,20 @@ def test_a_hook_is_called_for_what_it_does_also_if_only_one_object_does_it():
     assert calls == ["before", None, "patched"]
 
 
+def test_a_hook_may_choose_its_methods_when_it_begins():
+    calls = []
+
+    class Late(SessionRunHook):
+        def begin(self):
+            self.after_run = lambda context, values: calls.append("late")
+
+    hooks = HookCalls([Late()], None)
+    hooks.begin()
+    hooks.before_run(SessionRunArgs("loss"))
+    hooks.after_run(VALUES)
+    assert calls == ["late"]
+
+
 def test_what_a_hook_fetches_must_exist_also_if_it_does_not_look_at_it():
     class Before(SessionRunHook):
         def before_run(self, run_context):

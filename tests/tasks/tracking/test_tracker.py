@@ -280,6 +280,16 @@ def test_who_asks_for_an_export_has_its_deleted_version_registered_again(
     assert [v.version for v in client.search_model_versions("name = 'psflow-digits'")] == [2]
 
 
+def test_an_export_that_was_registered_during_the_training_is_not_registered_again(
+    store: str, open_tracker: OpenTracker, exported: Path
+) -> None:
+    tracker = open_tracker()
+    asked = Exported("best", 1, str(exported), 100, 0.0)
+    assert Registration(store, tracker.run_id, "psflow-digits").register(asked, {}).version == "1"
+    send(tracker, export(exported, 100, 1))
+    assert [v.version for v in MlflowClient(store, store).search_model_versions("name = 'psflow-digits'")] == [1]
+
+
 def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
