@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import prefect._vendor.croniter  # noqa: F401 - its import starts a program, which no test here does
 import pytest
 from distributed import LocalCluster
 
