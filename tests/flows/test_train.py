@@ -64,6 +64,12 @@ def assert_counts_each_example_and_step(answer: dict[str, Any], reported: list[i
     assert 15 - len(hundreds) <= steps_of[1] // 100  # the worker made each step of a hundred without a report
 
 
+def ways_of(roles: dict[str, dict[str, Any]]) -> set[str]:
+    """Return the transports of roles that have finished; the evaluator may be so late that ps-0 has ended."""
+    assert {role["exit"] for role in roles.values()} == {"finished"}
+    return {role["transport"] for name, role in roles.items() if (name, role["transport"]) != ("evaluator-0", "none")}
+
+
 def test_digits_end_to_end(project: Project, digits: str) -> None:
     answer = project.run("train", digits, "--timings")
 
@@ -78,7 +84,7 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert answer["best"]["metrics"]["accuracy"] >= 0.95
     assert (answer["input"]["repeats"], answer["input"]["misses"]) == (0, 0)
     assert set(answer["roles"]) == {"ps-0", "chief-0", "worker-0", "evaluator-0"}
-    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "shm")}
+    assert ways_of(answer["roles"]) == {"shm"}
     assert 0 < answer["wall_secs"]["to_first_step"] < answer["wall_secs"]["total"]
 
     client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
@@ -139,7 +145,7 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(serve
     logged = (Path(answer["model_dir"]) / "logs" / "roles.log").read_text()
     assert "input_fn points: left out 200 rows with a missing, NaN or infinite cell" in logged
     assert len(answer["roles"]) == 7
-    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
+    assert ways_of(answer["roles"]) == {"tcp"}
     assert Path(answer["model_dir"]) == project.path / "runs" / "line"
     assert answer["best"]["metrics"]["loss"] < 0.01
     loaded = mlflow.pyfunc.load_model(str(project.path / answer["best"]["export_path"]))
