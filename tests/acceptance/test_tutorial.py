@@ -16,9 +16,12 @@ from tests.tutorial import commands, write_files
 
 pytestmark = [pytest.mark.piece(number=3), pytest.mark.ci, pytest.mark.timeout(900)]
 
+SECS = 300
+"""Only ends a command that hangs."""
+
 
 def test_every_step_works(tmp_path: Path) -> None:
-    project = Project(tmp_path, timeout_secs=300)
+    project = Project(tmp_path, timeout_secs=SECS)
     write_files(tmp_path)
     answers = {}
     try:
@@ -45,7 +48,7 @@ def serve(project: Project, words: list[str]) -> None:
             [PSFLOW, *words], cwd=project.path, env=project.environment, stdout=stream, stderr=stream
         )
     try:
-        wait_for(lambda: "serving train/houses-nightly, on its schedule" in log.read_text(), 120, "psflow serve")
+        wait_for(lambda: "serving train/houses-nightly, on its schedule" in log.read_text(), SECS, "psflow serve")
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(120)
+        process.wait(SECS)
