@@ -38,7 +38,9 @@ def close_orphaned_runs(*, in_prefect: bool = True, in_mlflow: bool = True) -> i
     A run whose process is alive, or cannot be checked from here, is never touched. Failures are logged, and not raised.
     """
     num_closed = 0
-    for close in [close_flow_runs] * in_prefect + [close_mlflow_runs] * in_mlflow:
+    for close, is_asked in ((close_flow_runs, in_prefect), (close_mlflow_runs, in_mlflow)):
+        if not is_asked:
+            continue
         try:
             num_closed += close()
         except Exception as error:  # each kind of server has its own errors; none concerns the caller

@@ -77,7 +77,7 @@ class PushWriter:
         body = self._body(connection, [len(ids) for ids, _, _ in rows])
         push = body.push
         push.num_examples = num_examples
-        for index, rate in enumerate(learning_rates):
+        for index, rate in zip(range(len(push.learning_rates)), learning_rates, strict=True):
             push.learning_rates[index] = rate
         self._write_dense(body, gradients)
         if self._tables:

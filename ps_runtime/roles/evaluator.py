@@ -182,9 +182,10 @@ class _Evaluator:
         started = time.monotonic()
         metrics = opened.measure(values, step)
         secs = round(time.monotonic() - started, 6)
+        # before the export, of which the first imports MLflow
         self._context.emit(Evaluation(step, measured(metrics), saved_at, opened.spec.name, secs))
         if self._job.writer is not None and opened.spec.all_exporters:
-            self._context.fence()  # the first export imports MLflow, for a second
+            self._context.fence()
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         scheduled.done[step] = saved_at
