@@ -12,20 +12,29 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from psflow.ps_runtime.config.environment import child_environment
-from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError
 
-__all__ = ["ROOT", "Scene"]
+__all__ = ["ROOT", "Command", "Scene"]
 
 ROOT = Path(__file__).parents[1]
 PSFLOW = Path(sys.executable).with_name("psflow")
-PROGRAM = "benchmarks.startup_parts"
-TIMEOUT_SECS = 120.0
+TIMEOUT_SECS = 300.0
 END_SECS = 60.0
-POLL_SECS = 0.005
+MAX_STEPS = 300
+NUMPY = {"name": "benchmarks.models.mlp:model_fn"}
+TORCH = {"name": "benchmarks.models.torch_nets:model_fn", "params": {"network": "mlp"}}
+
+
+class Command(NamedTuple):
+    """Seconds of a ``psflow train``."""
+
+    first_step: float
+    """From the command to the first step."""
+    tail: float
+    """From the last step to the end of the command."""
 
 
 class Scene:
@@ -47,7 +56,7 @@ class Scene:
     def start_servers(self, num_slots: int) -> None:
         """Start a Prefect server and a Dask cluster of so many workers, which stay until the scene ends."""
         process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, "servers", str(num_slots)],
+            [sys.executable, "-m", "benchmarks.startup_servers", str(num_slots)],
             cwd=ROOT,
             env=_environment(self._directory),
             stdin=subprocess.PIPE,
@@ -64,88 +73,43 @@ class Scene:
             raise RoleFailedError("the servers", "they did not start")
         self._servers: Mapping[str, Any] = json.loads(line)
 
-    def warm_start(self) -> float:
-        """Return the seconds from the command to the first step, on the cluster and with the server that are up."""
-        return self._start(self._warm_environment(), {"address": self._servers["address"]})
+    def warm(self) -> Command:
+        """Train on the cluster and with the server that are up."""
+        environment = _environment(self._directory) | dict(self._servers["environment"])
+        return self._train(environment, {"address": self._servers["address"]}, NUMPY)
 
-    def local_start(self) -> float:
-        """Return the same where the command starts its own cluster and server."""
-        return self._start(_environment(self._directory), {})
+    def local(self) -> Command:
+        """Train with a cluster and a server of the command."""
+        return self._train(_environment(self._directory), {}, NUMPY)
 
-    def torch_start(self) -> float:
-        """Return the same for a module of torch."""
-        return self._start(_environment(self._directory), {}, "started_torch")
+    def torch(self) -> Command:
+        """Train a module of torch, with a cluster and a server of the command."""
+        return self._train(_environment(self._directory), {}, TORCH)
 
-    def cold_start(self) -> float:
-        """Return the same where there are no databases either."""
-        return self._start(_environment(self._new_directory()), {})
+    def cold(self) -> Command:
+        """Train where there are no databases either."""
+        return self._train(_environment(self._new_directory()), {}, NUMPY)
 
-    def part(self, name: str) -> float:
-        """Return the seconds of a part of a cold start."""
-        started = time.monotonic()
-        arguments = ["-c", "pass"] if name == "python" else ["-m", PROGRAM, name]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=_environment(self._new_directory()),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT_SECS,
-        )
-        secs = time.monotonic() - started
-        if done.returncode:
-            raise RoleFailedError(f"the part {name}", f"it ended with exit code {done.returncode}")
-        return secs if name == "python" else float(json.loads(done.stdout.splitlines()[-1])["secs"])
+    def imports(self) -> float:
+        """Return the seconds of a Python process that imports the modules of the command."""
+        return self._run([sys.executable, "-c", "import mlflow, psflow.flows.train"], _environment(self._directory))[0]
 
-    def command(self, arguments: Sequence[str]) -> float:
-        """Return the seconds of a whole command, on the cluster and with the server that are up."""
-        log = self._new_directory() / "log"
-        started = time.monotonic()
-        with log.open("w") as output:
-            done = subprocess.run(
-                [PSFLOW, *arguments, f"cluster.address={self._servers['address']}"],
-                cwd=ROOT,
-                env=self._warm_environment(),
-                stdout=output,
-                stderr=output,
-                timeout=TIMEOUT_SECS,
-            )
-        secs = time.monotonic() - started
-        if done.returncode:
-            raise RoleFailedError(f"psflow {arguments[0]}", f"exit code {done.returncode}:\n{log.read_text()}")
-        return secs
-
-    def _warm_environment(self) -> dict[str, str]:
-        environment: Mapping[str, str] = self._servers["environment"]
-        return _environment(self._directory) | dict(environment)
-
-    def _start(self, environment: Mapping[str, str], cluster: Mapping[str, Any], model: str = "started") -> float:
+    def _train(self, environment: dict[str, str], cluster: Mapping[str, Any], model: Mapping[str, Any]) -> Command:
         directory = self._new_directory()
-        told, log = directory / "first_step", directory / "log"
-        (directory / "train.yaml").write_text(
-            json.dumps(_configuration(directory, told, cluster, model))
-        )  # JSON is YAML
-        with log.open("w") as output:
-            started = time.monotonic()
-            process = subprocess.Popen(
-                [PSFLOW, "train", str(directory / "train.yaml")],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=output,
-            )
-            try:
-                deadline = Deadline(TIMEOUT_SECS)
-                while not told.exists():
-                    if process.poll() is not None:
-                        raise RoleFailedError("psflow train", f"no step was done:\n{log.read_text()}")
-                    if deadline.has_passed:
-                        raise WaitTimeoutError("psflow train", "do a step", TIMEOUT_SECS)
-                    time.sleep(POLL_SECS)
-            finally:
-                process.terminate()
-                process.wait(END_SECS)
-        return float(told.read_text()) - started
+        conf = directory / "train.yaml"
+        conf.write_text(json.dumps(_configuration(directory, cluster, model)))  # JSON is YAML
+        secs, output = self._run([PSFLOW, "train", conf, "--timings", "--json"], environment)
+        ends = {row["phase"]: row["at_secs"] for row in json.loads(output.splitlines()[-1])["timings"]}
+        return Command(ends["first step"], secs - ends["last step"])
+
+    def _run(self, command: Sequence[str | Path], environment: dict[str, str]) -> tuple[float, str]:
+        """Return the seconds of a command, and its output."""
+        started = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+        secs = time.monotonic() - started
+        if done.returncode:
+            raise RoleFailedError(str(command[0]), f"it ended with exit code {done.returncode}:\n{done.stderr}")
+        return secs, done.stdout
 
     def _new_directory(self) -> Path:
         directory = self._directory / str(next(self._numbers))
@@ -160,14 +124,14 @@ def _environment(directory: Path) -> dict[str, str]:
     )
 
 
-def _configuration(directory: Path, told: Path, cluster: Mapping[str, Any], model: str) -> dict[str, Any]:
+def _configuration(directory: Path, cluster: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
     source = {"name": "benchmarks.models.mlp:input_fn"}
     return {
         "experiment": "startup",
         "seed": 1,
-        "model": {"name": f"benchmarks.models.{model}:model_fn", "params": {"told": str(told)}},
+        "model": model,
         "input": {"train": source, "eval": source},
-        "train": {"max_steps": 10_000_000},
+        "train": {"max_steps": MAX_STEPS},
         "eval": {"steps": 1},
         "cluster": {"ps": 1, "workers": 1, **cluster},
         "model_dir": str(directory / "model"),

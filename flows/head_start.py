@@ -1,4 +1,4 @@
-"""Starts the Prefect server of a command while this process imports Prefect: both take more than a second.
+"""Starts the Prefect server of a command while this process reads its configuration and imports Prefect.
 
 Nothing here may import Prefect, MLflow or Dask.
 """
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from psflow.ps_runtime.collector import collector_at_rest
-from psflow.ps_runtime.config.environment import prefect_api_url
+from psflow.ps_runtime.config.environment import prefect_api_url, prepare_environment
 from psflow.tasks.prefect_server.local_server import LocalPrefectServer
 from psflow.tasks.started_servers import found
 
@@ -30,17 +30,18 @@ _current: ContextVar[HeadStart | None] = ContextVar("psflow_head_start", default
 
 
 @contextmanager
-def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
+def head_start(began_at: float | None = None, *, needs_server: bool = True) -> Iterator[HeadStart]:
     """Start the server for a flow in this process, and end it with the block. A nested call gives the outer one."""
     current = _current.get()
     if current is not None:
         yield current
         return
+    prepare_environment()
     with ExitStack() as stack:
         rest = stack.enter_context(ExitStack())
         rest.enter_context(collector_at_rest())
         is_there = prefect_api_url() or found().prefect_api_url
-        server = None if is_there else stack.enter_context(closing(LocalPrefectServer()))
+        server = None if is_there or not needs_server else stack.enter_context(closing(LocalPrefectServer()))
         begun = HeadStart(time.monotonic() if began_at is None else began_at, server, rest)
         token = _current.set(begun)
         try:

@@ -26,6 +26,7 @@ from psflow.ps_runtime.redaction import redact_logs
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import check_named_api, prefect_api
 from psflow.tasks.role_runs import hide_tracebacks
+from psflow.tasks.tracking.store import import_in_background
 
 P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
@@ -120,9 +121,12 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
         yield Invocation(prepared, started)
 
 
-def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
-    """Return the result of `prepare`; the processes of a local cluster import their modules meanwhile."""
+@contextmanager
+def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[T]:
+    """Give the result of `prepare`; the processes of a local cluster import their modules meanwhile."""
     cluster = value_of(parameters, "cluster")
     if cluster is not None and cluster.address is None:
         start_fork_server()
-    return prepare(parameters)
+    with prepare(parameters) as prepared:
+        import_in_background("mlflow")  # now, as the modules of the user are there, and the Prefect server is not
+        yield prepared

@@ -36,7 +36,6 @@ from psflow.tasks.orphaned_runs import close_orphaned_runs
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.recorder import events_on_disk
 from psflow.tasks.role_runs import RoleLogs, run_role
-from psflow.tasks.tracking.store import import_in_background
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import keep_pending, read_pending
 
@@ -111,7 +110,6 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
     )
     with ExitStack() as stack:
         stack.callback(timings.mark, "end of the cluster")
-        import_in_background()
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
         if not is_own:
             check_capacity(client, slots_needed(job.roles, cluster.workers_to_begin), grows=cluster.adaptive)

@@ -79,22 +79,19 @@ def train(
 
     A training that was interrupted continues from its last checkpoint.
     """
-    from psflow.flows.parameters.configuration import read_settings
-    from psflow.flows.parameters.train import parse_parameters
-    from psflow.ps_runtime.config.environment import prepare_environment
-
-    flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
-    flags |= {"--allow-changes": ("resume.allow_changes", True)} if allow_changes else {}
-    loaded = read_settings(settings, flags)
-    parameters = parse_parameters(loaded.values, loaded.origins)
-    prepare_environment()
+    from psflow.flows.head_start import head_start
     from psflow.flows.timings import shown_timings
     from psflow.flows.timings import timings as taken
 
-    taken.mark("configuration")
-    from psflow.flows.head_start import head_start
-
+    flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
+    flags |= {"--allow-changes": ("resume.allow_changes", True)} if allow_changes else {}
     with head_start(BEGAN_AT):
+        from psflow.flows.parameters.configuration import read_settings
+        from psflow.flows.parameters.train import parse_parameters
+
+        loaded = read_settings(settings, flags)
+        parameters = parse_parameters(loaded.values, loaded.origins)
+        taken.mark("configuration")
         from psflow.flows.train import train
 
         taken.mark("imports")
@@ -114,15 +111,13 @@ def pipeline(settings: Settings, as_json: Json = False) -> Answer:
 
     Finished stages are not repeated.
     """
-    from psflow.flows.parameters.configuration import pipeline_parameters, read_conf
-    from psflow.ps_runtime.config.environment import prepare_environment
-
-    conf = read_conf(settings)
-    parameters = pipeline_parameters(conf)
-    prepare_environment()
     from psflow.flows.head_start import head_start
 
     with head_start(BEGAN_AT):
+        from psflow.flows.parameters.configuration import pipeline_parameters, read_conf
+
+        conf = read_conf(settings)
+        parameters = pipeline_parameters(conf)
         from psflow.flows.pipeline import pipeline
         from psflow.flows.reporting.summary import shown_pipeline
 
@@ -157,18 +152,16 @@ def evaluate(
     as_json: Json = False,
 ) -> Answer:
     """Evaluate old checkpoints on any data, in parallel."""
-    from psflow.flows.parameters.configuration import source_settings
-    from psflow.flows.parameters.stages import parse_evaluate_parameters
-    from psflow.ps_runtime.config.environment import prepare_environment
+    from psflow.flows.head_start import head_start
     from psflow.ps_runtime.errors import EvaluationFailedError
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoints": checkpoints, "force": force, "record": record}
-    loaded = source_settings(settings or (), options)
-    prepare_environment()
-    parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
-    from psflow.flows.head_start import head_start
-
     with head_start(BEGAN_AT):
+        from psflow.flows.parameters.configuration import source_settings
+        from psflow.flows.parameters.stages import parse_evaluate_parameters
+
+        loaded = source_settings(settings or (), options)
+        parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
         from psflow.flows.evaluate import evaluate
         from psflow.flows.reporting.summary import shown_evaluations
 
@@ -205,17 +198,15 @@ def export(
     as_json: Json = False,
 ) -> Answer:
     """Export a checkpoint as an MLflow model, and register it."""
-    from psflow.flows.parameters.configuration import source_settings
-    from psflow.flows.parameters.stages import parse_export_parameters
-    from psflow.ps_runtime.config.environment import prepare_environment
-
-    options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
-    loaded = source_settings(settings or (), options)
-    prepare_environment()
-    parameters = parse_export_parameters(loaded.values, loaded.origins)
     from psflow.flows.head_start import head_start
 
+    options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
     with head_start(BEGAN_AT):
+        from psflow.flows.parameters.configuration import source_settings
+        from psflow.flows.parameters.stages import parse_export_parameters
+
+        loaded = source_settings(settings or (), options)
+        parameters = parse_export_parameters(loaded.values, loaded.origins)
         from psflow.flows.export import export
         from psflow.flows.reporting.summary import shown_export
 
@@ -247,25 +238,23 @@ def predict(
     as_json: Json = False,
 ) -> Answer:
     """Predict every row of a file, in order, in parallel."""
-    from psflow.flows.parameters.configuration import text_keys
-    from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
-    from psflow.ps_runtime.config.environment import prepare_environment
-    from psflow.ps_runtime.config.files import Origin, Settings, load
-
-    options = {"model": model, "input": data, "output": output}
-    origins = {name: Origin(f"--{name}") for name in options}
-    loaded = load([], overrides or (), text_keys(PredictParameters)).merged(Settings(options, origins))
-    parameters = parse_predict_parameters(loaded.values, loaded.origins)
-    prepare_environment()
-    if dry_run:
-        from psflow.flows.predict import dry_run as look
-        from psflow.flows.reporting.summary import shown_dry_run
-
-        facts = look(parameters)
-        return Answer(facts, shown_dry_run(facts))
     from psflow.flows.head_start import head_start
 
-    with head_start(BEGAN_AT):
+    options = {"model": model, "input": data, "output": output}
+    with head_start(BEGAN_AT, needs_server=not dry_run):
+        from psflow.flows.parameters.configuration import text_keys
+        from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
+        from psflow.ps_runtime.config.files import Origin, Settings, load
+
+        origins = {name: Origin(f"--{name}") for name in options}
+        loaded = load([], overrides or (), text_keys(PredictParameters)).merged(Settings(options, origins))
+        parameters = parse_predict_parameters(loaded.values, loaded.origins)
+        if dry_run:
+            from psflow.flows.predict import dry_run as look
+            from psflow.flows.reporting.summary import shown_dry_run
+
+            facts = look(parameters)
+            return Answer(facts, shown_dry_run(facts))
         from psflow.flows.predict import predict
         from psflow.flows.reporting.summary import shown_predictions
 

@@ -113,7 +113,7 @@ class Plotter:
             self._scored = self._curves.best
 
     def prepare(self) -> None:
-        """Import the libraries of plots in the background, while the evaluator does the rest. Idempotent."""
+        """Import the libraries of plots in the background, while the roles train. Idempotent."""
         if not self._is_prepared:
             self._is_prepared = True
             threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True).start()

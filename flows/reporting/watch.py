@@ -200,7 +200,11 @@ class Watch:
         match event:
             case LogMessage():
                 self.logs.handle(event)
-            case FirstStep() | WorkersMissing():
+            case FirstStep():
+                self._progress.handle(event)
+                if self._plotter is not None:
+                    self._plotter.prepare()
+            case WorkersMissing():
                 self._progress.handle(event)
             case Restored():
                 self._log_lost_steps(event)
@@ -219,10 +223,7 @@ class Watch:
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
             case RoleStarted():
                 self._tracker.put_tags({host_tag(event.role): event.host})
-            case TrainingLoss():
-                if event.is_last and self._plotter is not None:
-                    self._plotter.prepare()
-            case PsListening() | RoleLeaving() | RoleEnded():
+            case TrainingLoss() | PsListening() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)

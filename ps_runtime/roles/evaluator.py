@@ -113,6 +113,8 @@ class _Evaluator:
         ]
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
+        if any(spec.all_exporters for spec in job.eval_specs) and (prepare := getattr(job.writer, "prepare", None)):
+            prepare()
 
     def finished(self) -> FinishedMarker | None:
         """Return the mark that the chief of this attempt sets at the end of training; None before that."""
@@ -182,7 +184,7 @@ class _Evaluator:
         started = time.monotonic()
         metrics = opened.measure(values, step)
         secs = round(time.monotonic() - started, 6)
-        # before the export, of which the first imports MLflow
+        # before the export, of which the first may wait for the imports of its writer
         self._context.emit(Evaluation(step, measured(metrics), saved_at, opened.spec.name, secs))
         if self._job.writer is not None and opened.spec.all_exporters:
             self._context.fence()

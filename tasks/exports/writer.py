@@ -28,7 +28,7 @@ from psflow.ps_runtime.scratch import scratch_directory
 from psflow.ps_runtime.shipping.own_modules import is_installed
 from psflow.tasks.exports.code import ENGINE, ModelFnSource, RequiredCode, pinned, source_of, source_of_rule
 from psflow.tasks.exports.signature import input_example, model_signature, tried_receiver
-from psflow.tasks.tracking.store import keep_quiet
+from psflow.tasks.tracking.store import import_in_background, keep_quiet
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.model.export.bundle import ExportBundle
@@ -70,6 +70,11 @@ class MlflowModelWriter:
             _required_code(source, function, has_engine=False)
             tried_receiver(function, None)
 
+    def prepare(self) -> None:
+        """Import MLflow in a thread, so that the first export need not."""
+        prepare_environment()
+        import_in_background("mlflow.pyfunc")
+
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write the model of `bundle` into the empty local folder `directory`.
 
@@ -77,7 +82,8 @@ class MlflowModelWriter:
 
         Notes
         -----
-        The first call in a process imports MLflow, for more than a second. Nothing in the folder is a pickle.
+        The first call in a process imports MLflow, for more than a second, unless `prepare` has. Nothing in the folder
+        is a pickle.
         """
         prepare_environment()
         import mlflow.pyfunc

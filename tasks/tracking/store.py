@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
@@ -138,9 +138,9 @@ def unusable(uri: str, error: Exception, what_to_do: str) -> str:
     return f"the MLflow store {where} cannot be used: {reason}; {what_to_do}"
 
 
-def import_in_background() -> None:
+def import_in_background(module: Literal["mlflow", "mlflow.pyfunc"]) -> None:
     """Import MLflow in a thread, so that its first use need not wait for all of that."""
-    threading.Thread(target=importlib.import_module, args=["mlflow"], name="psflow-mlflow-import", daemon=True).start()
+    threading.Thread(target=importlib.import_module, args=[module], name="psflow-mlflow-import", daemon=True).start()
 
 
 def mlflow_client(uri: str) -> MlflowClient:

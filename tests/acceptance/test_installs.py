@@ -98,10 +98,10 @@ class Installed:
                 [self.program, "serve", conf], cwd=self.path, env=self._variables(), stdout=stream, stderr=stream
             )
         try:
-            wait_for(lambda: ready in log.read_text(), 90, "psflow serve")
+            wait_for(lambda: ready in log.read_text(), TIMEOUT_SECS, "psflow serve")
         finally:
             process.send_signal(signal.SIGINT)
-            exit_code = process.wait(60)
+            exit_code = process.wait(TIMEOUT_SECS)
         return exit_code
 
     @property

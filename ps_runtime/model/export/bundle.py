@@ -128,7 +128,11 @@ class ExportBundle:
 
 
 class ModelWriter(Protocol):
-    """Writes a servable model."""
+    """Writes a servable model.
+
+    It may have a method ``prepare()``, which the evaluator calls as it starts, and which returns at once: to import in
+    a thread what the first `write` needs, for example.
+    """
 
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write `bundle` to `directory`, a local path that does not exist yet."""

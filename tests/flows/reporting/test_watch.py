@@ -21,14 +21,15 @@ from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
     Export,
+    FirstStep,
     LogMessage,
     Metrics,
     PsListening,
     RecordedEvent,
     Restored,
     RoleLost,
+    RoleStarted,
     SummaryFile,
-    TrainingLoss,
 )
 from psflow.ps_runtime.transport.listeners import Address
 
@@ -134,11 +135,11 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
     assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
 
 
-def test_plots_are_prepared_once_a_replica_has_made_its_last_step(seen: Seen, tmp_path: Path) -> None:
+def test_plots_are_prepared_once_a_replica_has_made_a_step(seen: Seen, tmp_path: Path) -> None:
     with watch(seen, tmp_path) as watching:
-        watching.handle(TrainingLoss(10, 0.5))
+        watching.handle(RoleStarted("host"))
         assert seen.plotted == []
-        watching.handle(TrainingLoss(600, 0.5, is_last=True))
+        watching.handle(FirstStep())
         assert seen.plotted == ["prepared"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dask
 
-from benchmarks.startup_parts import certificates
+from benchmarks.startup_servers import certificates
 from psflow.ps_runtime.cluster.own_security import own_security
 
 
