@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -12,10 +12,17 @@ from psflow.ps_runtime.roles.events import (
     Event,
     Export,
     FirstStep,
+    LogMessage,
+    Metrics,
     PsListening,
+    Restored,
     RoleEnded,
+    RoleLeaving,
+    RoleLost,
     RoleStarted,
+    SummaryFile,
     TrainingLoss,
+    WorkersMissing,
 )
 
 
@@ -41,14 +48,17 @@ class Timings:
                 self._last("roles started", event)
             case PsListening():
                 self._last("ps listening", event)
-            case TrainingLoss(is_last=True):
-                self._last("last step", event)
+            case TrainingLoss():
+                if event.is_last:
+                    self._last("last step", event)
             case Checkpoint() | Evaluation() | Export():
                 self._last(f"last {type(event).__name__.lower()}", event)
             case RoleEnded():
                 self._last(f"end of {event.role.rpartition('-')[0]}", event)
-            case _:
+            case Restored() | Metrics() | SummaryFile() | LogMessage() | RoleLeaving() | RoleLost() | WorkersMissing():
                 pass
+            case _:
+                assert_never(event)
 
     def _last(self, phase: str, event: Event) -> None:
         ended_at, _ = self._ends.get(phase, (0.0, None))

@@ -259,6 +259,30 @@ def test_ends_in_the_middle_of_a_long_evaluation(roles, trained):
         assert len(read) == 5  # one of them at the planning
 
 
+class PreparedWriter:
+    def __init__(self):
+        self.calls = []
+
+    def prepare(self):
+        self.calls.append("prepare")
+
+    def write(self, directory, bundle):
+        self.calls.append(bundle.global_step)
+        Path(directory).mkdir()
+
+
+@pytest.mark.parametrize(("exports", "calls"), [(True, ["prepare", 0, 5, 10, 12]), (False, [])])
+def test_a_writer_is_prepared_before_the_first_evaluation_if_it_is_to_write(roles, trained, exports, calls):
+    exporters = LatestExporter("latest") if exports else None
+    eval_spec = EvalSpec(records, None, exporters=exporters, start_delay_secs=0, throttle_secs=0)
+    writer = PreparedWriter()
+    with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        write_finished(trained.model_dir, 12, "all steps are done")
+        job = attempt.job(writer)
+        run_evaluator(job, roles.context(job, Role.EVALUATOR), [nobody])
+    assert writer.calls == calls
+
+
 class Writer:
     def __init__(self):
         self.features = []
