@@ -13,7 +13,7 @@ TORCH ?= torch==2.13.0+cpu
 JAX ?= jax==0.10.2
 SEED ?= 1
 MINUTES ?= 5
-BENCHES ?= mlp dense torch embedding clicks input predict checkpoint startup memory growth recovery scaling
+BENCHES ?= mlp dense torch embedding clicks input predict checkpoint startup accuracy memory growth recovery scaling
 
 .PHONY: venv torch fast test acceptance ci seconds coverage test-browser chaos mutate demo docs bench bench-peers ledger clean
 

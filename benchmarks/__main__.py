@@ -34,6 +34,7 @@ NAMES = (
     "predict",
     "checkpoint",
     "startup",
+    "accuracy",
     "memory",
     "growth",
     "recovery",

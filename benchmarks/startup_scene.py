@@ -45,7 +45,7 @@ class Scene:
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
-        self._directory = Path(self._resources.enter_context(TemporaryDirectory(prefix="psflow-bench-")))
+        self.directory = Path(self._resources.enter_context(TemporaryDirectory(prefix="psflow-bench-")))
         return self
 
     def __exit__(
@@ -58,7 +58,7 @@ class Scene:
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.startup_servers", str(num_slots)],
             cwd=ROOT,
-            env=_environment(self._directory),
+            env=_environment(self.directory),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -75,32 +75,45 @@ class Scene:
 
     def warm(self) -> Command:
         """Train on the cluster and with the server that are up."""
-        environment = _environment(self._directory) | dict(self._servers["environment"])
-        return self._train(environment, {"address": self._servers["address"]}, NUMPY)
+        environment = _environment(self.directory) | dict(self._servers["environment"])
+        return self._start(environment, {"address": self._servers["address"]}, NUMPY)
 
     def local(self) -> Command:
         """Train with a cluster and a server of the command."""
-        return self._train(_environment(self._directory), {}, NUMPY)
+        return self._start(_environment(self.directory), {}, NUMPY)
 
     def torch(self) -> Command:
         """Train a module of torch, with a cluster and a server of the command."""
-        return self._train(_environment(self._directory), {}, TORCH)
+        return self._start(_environment(self.directory), {}, TORCH)
 
     def cold(self) -> Command:
         """Train where there are no databases either."""
-        return self._train(_environment(self._new_directory()), {}, NUMPY)
+        return self._start(_environment(self._new_directory()), {}, NUMPY)
 
     def imports(self) -> float:
         """Return the seconds of a Python process that imports the modules of the command."""
-        return self._run([sys.executable, "-c", "import mlflow, psflow.flows.train"], _environment(self._directory))[0]
+        return self.run([sys.executable, "-c", "import mlflow, psflow.flows.train"])[0]
 
-    def _train(self, environment: dict[str, str], cluster: Mapping[str, Any], model: Mapping[str, Any]) -> Command:
+    def train(self, *arguments: str | Path) -> tuple[float, dict[str, Any]]:
+        """Train with a cluster and a server of the command; return its seconds and its answer."""
+        return self._train(_environment(self.directory), *arguments)
+
+    def run(self, command: Sequence[str | Path]) -> tuple[float, str]:
+        """Return the seconds of a command that uses the databases, and its output."""
+        return self._run(command, _environment(self.directory))
+
+    def _start(self, environment: dict[str, str], cluster: Mapping[str, Any], model: Mapping[str, Any]) -> Command:
         directory = self._new_directory()
         conf = directory / "train.yaml"
         conf.write_text(json.dumps(_configuration(directory, cluster, model)))  # JSON is YAML
-        secs, output = self._run([PSFLOW, "train", conf, "--timings", "--json"], environment)
-        ends = {row["phase"]: row["at_secs"] for row in json.loads(output.splitlines()[-1])["timings"]}
+        secs, answer = self._train(environment, conf, "--timings")
+        ends = {row["phase"]: row["at_secs"] for row in answer["timings"]}
         return Command(ends["first step"], secs - ends["last step"])
+
+    def _train(self, environment: dict[str, str], *arguments: str | Path) -> tuple[float, dict[str, Any]]:
+        secs, output = self._run([PSFLOW, "train", *arguments, "--json"], environment)
+        answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return secs, answer
 
     def _run(self, command: Sequence[str | Path], environment: dict[str, str]) -> tuple[float, str]:
         """Return the seconds of a command, and its output."""
@@ -112,7 +125,7 @@ class Scene:
         return secs, done.stdout
 
     def _new_directory(self) -> Path:
-        directory = self._directory / str(next(self._numbers))
+        directory = self.directory / str(next(self._numbers))
         directory.mkdir()
         return directory
 

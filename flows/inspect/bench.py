@@ -23,6 +23,7 @@ BenchName = Literal[
     "predict",
     "checkpoint",
     "startup",
+    "accuracy",
     "memory",
     "growth",
     "recovery",
