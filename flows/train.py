@@ -19,7 +19,7 @@ from psflow.flows.planning.restart import log_changes
 from psflow.flows.planning.training_plan import TrainingPlan, planned_training
 from psflow.flows.prefect_runs import TaskRuns, label_flow_run, public_flow
 from psflow.flows.reporting.artifacts import PageLinks, current_links, show_summary
-from psflow.flows.reporting.recording import closed_on_error, new_tracker, put_config
+from psflow.flows.reporting.recording import closed_on_error, open_tracker, put_config
 from psflow.flows.reporting.summary import Outcome, summarize
 from psflow.flows.reporting.watch import Watch, Watched
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -29,9 +29,10 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.missing_workers import slots_needed
 from psflow.ps_runtime.config.files import Settings
-from psflow.ps_runtime.estimator.attempt import FLOW_RUNS, Attempt
+from psflow.ps_runtime.estimator.attempt import FLOW_RUNS
 from psflow.tasks.exports.exported import best_export
 from psflow.tasks.exports.writer import MlflowModelWriter
+from psflow.tasks.orphaned_runs import close_orphaned_runs
 from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.recorder import events_on_disk
 from psflow.tasks.role_runs import RoleLogs, run_role
@@ -100,10 +101,6 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
         interrupts.check()
         attempt.check()
 
-    def check_all() -> None:
-        check()
-        _note_run(attempt, tracker)
-
     job = attempt.job(MlflowModelWriter())
     cluster = parameters.cluster
     is_own = cluster.address is None  # no other job takes slots there, and slots of killed processes come back
@@ -121,7 +118,8 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
         links = current_links(client, attempt.model_dir, parameters, attempt.record.facts.get(FLOW_RUNS, {}))
         attempt.note_flow_runs(links.flow_runs)
         attempt.note_workers(cluster.min_workers or 0)
-        tracker = stack.enter_context(_recorded(planned, parameters, links, check))
+        tracker = stack.enter_context(_recorded(planned, parameters, links))
+        timings.mark("MLflow run")
         watched = Watched(
             job, parameters, attempt.plan.datasets.get("eval"), links, partial(events_on_disk, attempt.model_dir)
         )
@@ -138,9 +136,8 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
                 usual_workers=cluster.workers,
                 wanted_workers=attempt.wanted_workers,
             )
-            reports = _run_roles(run, policy, check_all, watch.logs)
+            reports = _run_roles(run, policy, check, watch.logs)
             timings.mark("end of all roles")
-            _note_run(attempt, tracker.wait(check))
         timings.mark("last plots and artifacts")
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         if (reason := attempt.end_reason()) is not None:
@@ -166,35 +163,21 @@ def _run(planned: TrainingPlan, parameters: TrainParameters, interrupts: Interru
 
 
 @contextmanager
-def _recorded(
-    planned: TrainingPlan, parameters: TrainParameters, links: PageLinks, check: Callable[[], None]
-) -> Iterator[Tracker]:
-    """Open the MLflow run of the job; end it with the block, and keep pending writes.
-
-    In the first attempt at a job the run may open later: it has recorded nothing that training needs.
-    """
-    attempt = planned.attempt
-    tracker = new_tracker(planned.store, attempt, parameters, links)
+def _recorded(planned: TrainingPlan, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
+    """Open the MLflow run of the job; end it with the block, and keep pending writes."""
+    model_dir = planned.attempt.model_dir
+    close_orphaned_runs(in_prefect=False)
+    tracker = open_tracker(planned.store, planned.attempt, parameters, links)
     try:
         with closed_on_error(tracker):
-            if attempt.number > 1:
-                _note_run(attempt, tracker.wait(check))
-                tracker.take_back(read_pending(attempt.model_dir, tracker.run_id))
+            planned.attempt.note_run(tracker.run_id)
+            tracker.take_back(read_pending(model_dir, tracker.run_id))
             put_config(tracker, parameters)
             yield tracker
     finally:
-        if tracker.is_open:
-            keep_pending(attempt.model_dir, tracker.run_id, tracker.waiting())
-        if tracker.is_open and not tracker.is_whole:
+        keep_pending(model_dir, tracker.run_id, tracker.waiting())
+        if not tracker.is_whole:
             get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
-
-
-def _note_run(attempt: Attempt, tracker: Tracker) -> None:
-    """Record the MLflow run of the job once it is open; raise what opening it has raised."""
-    tracker.check()
-    if tracker.is_open and attempt.record.run_id != tracker.run_id:
-        attempt.note_run(tracker.run_id)
-        timings.mark("MLflow run")
 
 
 def _run_roles(

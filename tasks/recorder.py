@@ -9,7 +9,6 @@ import sys
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -46,7 +45,6 @@ from psflow.tasks.tracking.context import SystemMetrics, code_version
 from psflow.tasks.tracking.lost_steps import LostSteps
 from psflow.tasks.tracking.models import BEST
 from psflow.tasks.tracking.points import evaluation_event
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, retried
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import keep_pending, read_pending
@@ -204,8 +202,7 @@ def _open(request: RecordingRequest) -> Tracker:
     if request.is_callers and request.trains:
         _warn_of_other_job(mlflow_client(uri), request)
     described = {} if request.is_callers else code_version(Path(request.source))
-    opening = partial(
-        open_run_of_job,
+    return Tracker.open(
         uri,
         experiment=request.experiment or "",
         run_name=request.run_name,
@@ -214,7 +211,6 @@ def _open(request: RecordingRequest) -> Tracker:
         tags={**request.tags, **described},
         is_callers=request.is_callers,
     )
-    return Tracker(opening).wait()
 
 
 def _warn_of_other_job(client: MlflowClient, request: RecordingRequest) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from psflow.ps_runtime.estimator.attempt import CODE_DIGEST, Attempt
 from psflow.ps_runtime.estimator.model_dir import FORKED_FROM
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.redaction import public, shown_path, without_secrets
-from psflow.tasks.orphaned_runs import close_orphaned_runs
 from psflow.tasks.tracking.context import code_version
-from psflow.tasks.tracking.run import DatasetInfo, OpenedRun, open_run_of_job
+from psflow.tasks.tracking.run import DatasetInfo
 from psflow.tasks.tracking.tracker import Tracker
 
 KILLED_SECS = 4.0
@@ -42,15 +40,13 @@ def closed_on_error(tracker: Tracker) -> Iterator[Tracker]:
         raise
 
 
-def new_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
-    """Return a tracker that opens the MLflow run of the job in `store`, new or of earlier attempts, and describes it.
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
+    """Open the MLflow run of the job in `store`, new or of its earlier attempts, and describe it.
 
-    Runs of ended processes are closed before. Its `check` raises ConfigError if the MLflow store does not answer, or
-    does not have the run.
+    Raises ConfigError if the MLflow store does not answer, or does not have the run.
     """
     record = attempt.record
-    opening = partial(
-        open_run_of_job,
+    return Tracker.open(
         store,
         experiment=parameters.experiment,
         run_name=f"{parameters.experiment}-{record.job_id[:6]}",
@@ -69,12 +65,6 @@ def new_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links
         registered_model=parameters.registered_model,
         better=better(parameters.best.metric, parameters.best.mode),
     )
-
-    def opened() -> OpenedRun:
-        close_orphaned_runs(in_prefect=False)
-        return opening()
-
-    return Tracker(opened)
 
 
 def put_config(tracker: Tracker, parameters: TrainParameters) -> None:

@@ -146,7 +146,6 @@ class Watch:
         self._line = TerminalLine()
         self._stack = ExitStack()
         self._has_lost = threading.Event()
-        self._is_linked = False
         self._is_over = threading.Event()
         context = contextvars.copy_context()  # it holds the flow run and the server of its log
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
@@ -160,8 +159,7 @@ class Watch:
                 self._plotter = self._new_plotter()
                 stack.callback(self._close_plotter, draws=False)
             self._catch_up()
-            self._link_run()
-            self._link_dashboard()
+            self._link()
             stack.callback(self._stack.close)
             self._stack.enter_context(self._line)
             stack.callback(self._is_over.set)
@@ -180,13 +178,7 @@ class Watch:
             self._catch_up_with_losses()
         with ending:
             self._stack.close()
-        for show in (
-            self._link_run,
-            self._log_progress,
-            self._note,
-            self._show_evaluations,
-            self._show_in_prefect,
-        ):
+        for show in (self._log_progress, self._note, self._show_evaluations, self._show_in_prefect):
             with ending:
                 show()
         with ending:
@@ -302,7 +294,6 @@ class Watch:
         logged_at = noted_at = time.monotonic()
         while not self._is_over.wait(SLICE_SECS):
             now = time.monotonic()
-            self._link_run()
             self._catch_up_with_losses()
             self._line.show(self._progress.line())
             self._show_in_prefect()
@@ -333,16 +324,10 @@ class Watch:
             self._tracker.put_tags({"psflow.progress": self._progress.line()} | at)
         self._tracker.handle(Metrics(self._progress.step, self._system.sample() | self._progress.figures()))
 
-    def _link_dashboard(self) -> None:
-        if (dashboard := self._watched.links.dask_dashboard) is not None:
-            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "Available while the cluster runs.")
-
-    def _link_run(self) -> None:
-        """Link the MLflow run, once it is open."""
-        if self._is_linked or not self._tracker.is_open:
-            return
-        self._is_linked = True
-        page, run_id = self._tracker.page, self._tracker.run_id
-        self._artifacts.label(**{"psflow.mlflow_run": run_id})
+    def _link(self) -> None:
+        page, dashboard = self._tracker.page, self._watched.links.dask_dashboard
+        self._artifacts.label(**{"psflow.mlflow_run": self._tracker.run_id})
         if page is not None:
-            self._artifacts.link("mlflow-run", page, f"MLflow run {run_id}")
+            self._artifacts.link("mlflow-run", page, f"MLflow run {self._tracker.run_id}")
+        if dashboard is not None:
+            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "Available while the cluster runs.")

@@ -12,8 +12,8 @@ from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
 from psflow.tasks.tracking.models import RecordedModels
 from psflow.tasks.tracking.points import Points, evaluation_event
-from psflow.tasks.tracking.run import DatasetInfo, OpenedRun, open_run
-from psflow.tasks.tracking.store import mlflow_client, reason_of, retried
+from psflow.tasks.tracking.run import DatasetInfo, open_run
+from psflow.tasks.tracking.store import mlflow_client, reason_of, retried, run_page
 from psflow.tasks.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def open_child_run(
     client = mlflow_client(uri)
     named = {**_named(kind, model_dir, parent), **tags}
 
-    def read() -> OpenedRun:
+    def read() -> tuple[Run, RecordedModels, Points]:
         known = None if is_new else _find(client, parent.experiment if parent else experiment, named)
         run = open_run(
             client,
@@ -96,13 +96,16 @@ def open_child_run(
             datasets=datasets,
         )
         models = RecordedModels(client, run.info.experiment_id, parent.run_id if parent else run.info.run_id, None)
-        return OpenedRun.read(uri, client, run, models)
+        models.read()
+        return run, models, Points.of_run(client, run.info.run_id)
 
     try:
-        opened = retried(read)
+        run, models, points = retried(read)
     except (MlflowException, OSError) as error:
         raise _unanswered(uri, error) from None
-    return Tracker(lambda: opened).wait()
+    return Tracker(
+        client, run.info.run_id, points, models, run.data.tags, run_page(uri, run.info.experiment_id, run.info.run_id)
+    )
 
 
 def child_run_lacks(

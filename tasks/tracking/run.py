@@ -6,15 +6,13 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from psflow.ps_runtime.errors import ConfigError
-from psflow.ps_runtime.model.best import Better
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import JOB_ID, KIND, OWNER, owner_text, trains
-from psflow.tasks.tracking.models import RecordedModels
-from psflow.tasks.tracking.points import Points, valid_key
-from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of, retried, run_page
+from psflow.tasks.tracking.points import valid_key
+from psflow.tasks.tracking.store import artifact_location
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,71 +31,6 @@ class DatasetInfo(TypedDict):
     digest: str
     schema: Any
     source: str
-
-
-class OpenedRun(NamedTuple):
-    """An MLflow run that is open, and what it has recorded before."""
-
-    client: MlflowClient
-    run: Run
-    models: RecordedModels
-    points: Points
-    page: str | None
-    is_callers: bool
-    """It is the run of a user's program, which ends it."""
-
-    @classmethod
-    def read(
-        cls, uri: str, client: MlflowClient, run: Run, models: RecordedModels, *, is_callers: bool = False
-    ) -> OpenedRun:
-        """Read what `run` in the store `uri` has recorded."""
-        models.read()
-        page = run_page(uri, run.info.experiment_id, run.info.run_id)
-        return cls(client, run, models, Points.of_run(client, run.info.run_id), page, is_callers)
-
-
-def open_run_of_job(
-    uri: str,
-    *,
-    experiment: str,
-    run_name: str,
-    run_id: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    tags: Mapping[str, str | None] | None = None,
-    datasets: Iterable[DatasetInfo] = (),
-    registered_model: str | None = None,
-    better: Better | None = None,
-    is_callers: bool = False,
-) -> OpenedRun:
-    """Create or resume the run of a job; imports MLflow.
-
-    With `is_callers` the run `run_id` is that of a user's program, which ends it.
-
-    Raises ConfigError if the store does not answer, or does not have the run.
-    """
-    from mlflow.exceptions import MlflowException
-
-    client = mlflow_client(uri)
-
-    def read() -> OpenedRun:
-        run = open_run(
-            client,
-            experiment=experiment,
-            run_name=run_name,
-            run_id=run_id,
-            params=params or {},
-            tags=tags or {},
-            datasets=datasets,
-            is_callers=is_callers,
-        )
-        models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model, better)
-        return OpenedRun.read(uri, client, run, models, is_callers=is_callers)
-
-    try:
-        return retried(read)
-    except (MlflowException, OSError) as error:
-        where = without_secrets(uri)
-        raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None
 
 
 def open_run(

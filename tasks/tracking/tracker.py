@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.deadline import Deadline, stop_clock
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.model.best import Better
 from psflow.ps_runtime.model.export.directory import ExportDirectory, is_exported
 from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.owners import KIND, TRAIN
-from psflow.tasks.tracking.models import BestModel
-from psflow.tasks.tracking.points import Notes, is_of_evaluation
-from psflow.tasks.tracking.run import OpenedRun
-from psflow.tasks.tracking.store import reason_of
+from psflow.tasks.tracking.models import BestModel, RecordedModels
+from psflow.tasks.tracking.points import Notes, Points, is_of_evaluation
+from psflow.tasks.tracking.run import DatasetInfo, open_run
+from psflow.tasks.tracking.store import mlflow_client, reason_of, retried, run_page
 from psflow.tasks.tracking.writes import PendingWrites, Writes
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -39,8 +40,6 @@ PATIENCE_SECS = 5.0
 MAX_POINTS_PER_CALL = 1000
 MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
-SLICE_SECS = 0.5
-"""Seconds between checks while the run is not open."""
 MAX_BACKOFF_SECS = 30.0
 
 _log = logging.getLogger(__name__)
@@ -57,22 +56,28 @@ class Tracker:
     -----
     `handle`, `register`, `put_tags` and `put_file` never block and are thread-safe. Repeated events of a resumed job
     are written once. While MLflow is unavailable, events are buffered, and written when it is back; beyond
-    `MAX_POINTS_KEPT` points, new metrics are dropped and counted; of tags and files the last is kept.
-
-    Parameters
-    ----------
-    opening : callable
-        Opens the run, in the thread: events are buffered meanwhile. `wait` and `check` raise what it raises.
+    `MAX_POINTS_KEPT` points, new metrics are dropped and counted; of tags and files the last is kept. Create it with
+    `open`.
     """
 
-    def __init__(self, opening: Callable[[], OpenedRun]) -> None:
-        self.tags: Mapping[str, str] = {}
-        """Those of the run, once it is open, and of pending writes."""
-        self._opening = opening
-        self._opened: OpenedRun | None = None
-        self._fault: BaseException | None = None
-        self._has_tried = threading.Event()
-        self._newest_step = -1
+    def __init__(
+        self,
+        client: MlflowClient,
+        run_id: str,
+        points: Points,
+        models: RecordedModels,
+        tags: Mapping[str, str],
+        page: str | None = None,
+        *,
+        is_callers: bool = False,
+    ) -> None:
+        self.run_id = run_id
+        self.tags = tags
+        self.page = page
+        self._client = client
+        self._points = points
+        self._newest_step = points.newest_step
+        self._models = models
         self._notes = Notes()
         self._events: deque[RecordedEvent] = deque()
         self._to_register: deque[Export] = deque()
@@ -82,58 +87,66 @@ class Tracker:
         self._num_kept = self._num_dropped = 0
         self._wake = threading.Event()
         self._ended_as: Status | None = None
+        self._is_callers = is_callers
         self._deadline = Deadline(math.inf)
         self._has_ended = self._is_complete = False
         self._num_written = 0
         self._writes = Writes(self._takes_writes)
-        context = contextvars.copy_context()  # it holds the flow run, for the log
-        self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-tracker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
         self._thread.start()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the run is open, so that its id and its page are known."""
-        return self._opened is not None
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        *,
+        experiment: str,
+        run_name: str,
+        run_id: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str | None] | None = None,
+        datasets: Iterable[DatasetInfo] = (),
+        registered_model: str | None = None,
+        better: Better | None = None,
+        is_callers: bool = False,
+    ) -> Tracker:
+        """Create or resume the run of a job, and start to write.
 
-    def check(self) -> None:
-        """Raise the error of the opening, if it has failed."""
-        if self._fault is not None:
-            raise self._fault
+        With `is_callers` the run `run_id` is that of a user's program, which ends it.
 
-    def wait(self, check: Callable[[], None] = never_stop) -> Self:
-        """Wait until the run is open, and call `check` meanwhile; return the tracker.
-
-        Raises what `check` or the opening raises; the tracker then writes nothing.
+        Raises ConfigError if the store does not answer, or does not have the run.
         """
+        from mlflow.exceptions import MlflowException
+
+        client = mlflow_client(uri)
+
+        def read() -> tuple[Run, RecordedModels, Points]:
+            run = open_run(
+                client,
+                experiment=experiment,
+                run_name=run_name,
+                run_id=run_id,
+                params=params or {},
+                tags=tags or {},
+                datasets=datasets,
+                is_callers=is_callers,
+            )
+            models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model, better)
+            models.read()
+            return run, models, Points.of_run(client, run.info.run_id)
+
         try:
-            while not self._has_tried.wait(SLICE_SECS):
-                check()
-            self.check()
-        except BaseException:
-            self.close("KILLED", timeout_secs=0.0)
-            raise
-        return self
-
-    @property
-    def run_id(self) -> str:
-        """Id of the open run."""
-        run_id: str = self._run_opened.run.info.run_id
-        return run_id
-
-    @property
-    def page(self) -> str | None:
-        """Address of the page of the open run, if it has one."""
-        return self._run_opened.page
-
-    @property
-    def _run_opened(self) -> OpenedRun:
-        assert self._opened is not None, "the run is not open"
-        return self._opened
+            run, models, points = retried(read)
+        except (MlflowException, OSError) as error:
+            where = without_secrets(uri)
+            raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None
+        page = run_page(uri, run.info.experiment_id, run.info.run_id)
+        return cls(client, run.info.run_id, points, models, run.data.tags, page, is_callers=is_callers)
 
     @property
     def best(self) -> BestModel | None:
         """The last best export, once it is written."""
-        return None if self._opened is None else self._opened.models.best
+        return self._models.best
 
     def put_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags of the run; the last value of each is written. Does not block; thread-safe."""
@@ -187,7 +200,7 @@ class Tracker:
 
     def history(self, key: str) -> list[tuple[int, float]]:
         """Return the points of a metric in the run, as (step, value). Blocks for one or more requests."""
-        return [(m.step, m.value) for m in self._run_opened.client.get_metric_history(self.run_id, key)]
+        return [(m.step, m.value) for m in self._client.get_metric_history(self.run_id, key)]
 
     def statistics(self) -> dict[str, Any]:
         """Return the numbers of pending, written and dropped events or points, and the last failure."""
@@ -207,15 +220,17 @@ class Tracker:
             self._wake.set()
         self._thread.join(min(PATIENCE_SECS, self._deadline.remaining_secs))
         if self._thread.is_alive() and not self._deadline.has_passed:
-            text = "%s: %s, retrying for up to %.0f s; %s"
-            _log.warning(text, self._name(), self._lacks(), self._deadline.remaining_secs, self._writes.trouble())
+            _log.warning(
+                "MLflow run %s: %s, retrying for up to %.0f s; %s",
+                self.run_id,
+                self._lacks(),
+                self._deadline.remaining_secs,
+                self._writes.trouble(),
+            )
             self._thread.join(self._deadline.remaining_secs)
-        if not self.is_whole and self._fault is None:
-            _log.warning("%s is incomplete: %s; %s", self._name(), self._lacks(), self._writes.trouble())
+        if not self.is_whole:
+            _log.warning("MLflow run %s is incomplete: %s; %s", self.run_id, self._lacks(), self._writes.trouble())
         return self.is_whole
-
-    def _name(self) -> str:
-        return f"MLflow run {self.run_id}" if self.is_open else "the MLflow run, which is not open yet,"
 
     def _lacks(self) -> str:
         """Return a clause about what the run lacks."""
@@ -233,8 +248,7 @@ class Tracker:
 
     def _run(self) -> None:
         delay = WRITE_EVERY_SECS
-        self._open()
-        while self.is_open and not self._is_complete and not self._deadline.has_passed:
+        while not self._is_complete and not self._deadline.has_passed:
             if self._wake.wait(delay):
                 self._wake.clear()  # closing: waiting now only paces the retries
                 delay = WRITE_EVERY_SECS
@@ -247,19 +261,6 @@ class Tracker:
                 delay = WRITE_EVERY_SECS
             else:
                 self._is_complete = self._end()
-
-    def _open(self) -> None:
-        try:
-            opened = self._opening()
-        except BaseException as error:  # raised by `wait` or `check`
-            self._fault = error
-        else:
-            self.tags = {**opened.run.data.tags, **self.tags}
-            with self._lock:
-                self._newest_step = max(self._newest_step, opened.points.newest_step)
-            self._opened = opened
-        finally:
-            self._has_tried.set()
 
     def _end(self) -> bool:
         """End the run unless it has ended; return whether it has."""
@@ -284,15 +285,14 @@ class Tracker:
 
     def _take_points(self) -> None:
         """Turn events into points, up to the next model or a full batch."""
-        points, models = self._run_opened.points, self._run_opened.models
         while self._events and len(self._unwritten) < MAX_POINTS_PER_CALL:
             event = self._events[0]
             match event:
                 case Metrics():
-                    self._unwritten.extend(points.of_metrics(event))
+                    self._unwritten.extend(self._points.of_metrics(event))
                 case Evaluation():
-                    model_id = models.checkpoint_id(event.step)
-                    self._unwritten.extend(points.of_evaluation(event, model_id))
+                    model_id = self._models.checkpoint_id(event.step)
+                    self._unwritten.extend(self._points.of_evaluation(event, model_id))
                 case Checkpoint() | Export():
                     return
                 case _:
@@ -307,24 +307,24 @@ class Tracker:
 
     def _write_points(self) -> None:
         batch = list(islice(self._unwritten, self._batch_size))
-        self._run_opened.client.log_batch(self.run_id, metrics=batch, synchronous=True)
+        self._client.log_batch(self.run_id, metrics=batch, synchronous=True)
         for _ in batch:
             self._unwritten.popleft()
         self._batch_size = min(2 * self._batch_size, MAX_POINTS_PER_CALL)
 
     def _end_run(self) -> None:
-        if not self._run_opened.is_callers:
-            self._run_opened.client.set_terminated(self.run_id, self._ended_as)
+        if not self._is_callers:
+            self._client.set_terminated(self.run_id, self._ended_as)
 
     def _write_model(self, queue: deque[RecordedEvent] | deque[Export]) -> None:
-        event, models = queue[0], self._run_opened.models
+        event = queue[0]
         try:
             if isinstance(event, Export):
-                record = models.register_export if queue is self._to_register else models.record_export
+                record = self._models.register_export if queue is self._to_register else self._models.record_export
                 record(event)
             else:
                 assert isinstance(event, Checkpoint)  # _models_queue gives no other
-                models.record_checkpoint(event)
+                self._models.record_checkpoint(event)
             self._num_written += 1
         except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
             if isinstance(error, FileNotFoundError) and isinstance(event, Export) and _was_replaced(event):
@@ -334,14 +334,14 @@ class Tracker:
         queue.popleft()
 
     def _write_note(self) -> None:
-        self._notes.write_one(self._run_opened.client, self.run_id)
+        self._notes.write_one(self._client, self.run_id)
 
     def _takes_writes(self) -> bool:
         from mlflow.exceptions import MlflowException
 
         try:
             # a write, as a store may answer only reads; of a tag that every owner of the run sets
-            self._run_opened.client.set_tag(self.run_id, KIND, self.tags.get(KIND, TRAIN))
+            self._client.set_tag(self.run_id, KIND, self.tags.get(KIND, TRAIN))
         except (MlflowException, OSError):
             return False
         return True

@@ -5,7 +5,6 @@ import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +35,6 @@ from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.worker import predict_partition
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
@@ -152,8 +150,7 @@ def test_input_and_output_may_be_on_s3(model: Any, table: str, tmp_path: Path, m
 @pytest.mark.cluster(shared=True)
 @pytest.mark.usefixtures("prefect_named")
 def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
-    described = {"experiment": "digits", "run_name": "r", "registered_model": "psflow-digits"}
-    tracker = Tracker(partial(open_run_of_job, prepare_store(), **described)).wait()
+    tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
     tracker.register(Export("best", 40, 1, model.path, True, {}))
     assert tracker.close(), tracker.statistics()
     parameters = PredictParameters(model="models:/psflow-digits@best", input=table, output=str(tmp_path / "out"))

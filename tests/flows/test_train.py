@@ -107,16 +107,6 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert set(prefect_states(project, "flow_run").values()) == {"COMPLETED"}
 
 
-def test_a_deleted_experiment_ends_the_training_that_would_record_in_it(project: Project) -> None:
-    client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
-    client.delete_experiment(client.create_experiment("line"))
-    conf = write_line(project)
-    answer = project.run("train", conf, "plots=false", exit_code=1)
-    assert "the MLflow experiment 'line' was deleted" in answer["error"]["message"]
-    assert set(prefect_states(project, "flow_run").values()) == {"FAILED"}
-    assert json.loads((project.path / "runs/line/job.json").read_text())["owner"] is None
-
-
 def assert_no_secret_is_told(project: Project, told: str, password: str) -> None:
     """Look for the credentials of the configuration, and of Prefect's address, in what was said and in every file."""
     assert "'presigned': 'https://host/t.csv'" in told  # the error names what the input_fn reads, and so does the log

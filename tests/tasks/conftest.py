@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from psflow.tasks.tracking import store as store_module
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.new_databases import copy_store
@@ -27,7 +25,7 @@ def store(tmp_path: Path) -> str:
 def open_tracker(store: str) -> Callable[..., Tracker]:
     def open_(**options: object) -> Tracker:
         given: dict[str, object] = {"experiment": "digits", "run_name": "first", "registered_model": "psflow-digits"}
-        return Tracker(partial(open_run_of_job, store, **(given | options))).wait()  # type: ignore[arg-type]
+        return Tracker.open(store, **(given | options))  # type: ignore[arg-type]
 
     return open_
 

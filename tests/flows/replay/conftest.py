@@ -14,7 +14,6 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.dask_tls import certificates_named
@@ -51,8 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     training.estimator.train(training.train_spec.input_fn)
     write_config(parameters.model_dir, parameters)
     store = prepare_store(copy_store(path))
-    tags = {"psflow.model_dir": parameters.model_dir}
-    tracker = Tracker(lambda: open_run_of_job(store, experiment="line", run_name="line", tags=tags)).wait()
+    tracker = Tracker.open(store, experiment="line", run_name="line", tags={"psflow.model_dir": parameters.model_dir})
     assert tracker.close()
     file = JobFile(parameters.model_dir)
     file.claim()

@@ -33,12 +33,10 @@ FORKED_FROM = {"job_id": "j0", "run_id": "r0", "model_dir": "/models/runs/parent
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What `new_tracker` and `put_config` tell MLflow of a job in ``runs/t``."""
+    """What `open_tracker` and `put_config` tell MLflow of a job in ``runs/t``."""
     files: dict[str, bytes] = {}
     tracker = SimpleNamespace(put_file=files.__setitem__, files=files)
-    monkeypatch.setattr(recording, "Tracker", lambda opening: opening())
-    monkeypatch.setattr(recording, "close_orphaned_runs", lambda *, in_prefect: None)
-    monkeypatch.setattr(recording, "open_run_of_job", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
+    monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
     links = PageLinks("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
@@ -50,7 +48,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
     )
     parameters = parse_parameters(VALUES, {})
-    tracker = recording.new_tracker("sqlite:///x", attempt, parameters, links)
+    tracker = recording.open_tracker("sqlite:///x", attempt, parameters, links)
     recording.put_config(tracker, parameters)
     return tracker
 

@@ -66,7 +66,6 @@ class Seen:
             register=self.registered.append,
             put_tags=self.tags.append,
             put_file=self.files.__setitem__,
-            is_open=True,
             run_id="r1",
             tags=self.known_tags,
             newest_step=-1,
@@ -297,15 +296,6 @@ def test_links_lead_from_prefect_to_mlflow_and_dask(seen: Seen, tmp_path: Path) 
     links = [given for kind, given in seen.artifacts if kind == "link"]
     assert [link[:2] for link in links] == [("mlflow-run", "http://host/r1"), ("dask-dashboard", "http://host/dask")]
     assert ("label", {"psflow.mlflow_run": "r1"}) in seen.artifacts
-
-
-def test_an_mlflow_run_that_opens_later_is_linked_then_once(seen: Seen, tmp_path: Path) -> None:
-    seen.tracker.is_open = False
-    with watch(seen, tmp_path):
-        assert "mlflow-run" not in [given[0] for kind, given in seen.artifacts if kind == "link"]
-        seen.tracker.is_open = True
-    links = [given[0] for kind, given in seen.artifacts if kind == "link"]
-    assert links == ["dask-dashboard", "mlflow-run"]
 
 
 def test_logs_of_roles_go_to_their_file(seen: Seen, tmp_path: Path) -> None:

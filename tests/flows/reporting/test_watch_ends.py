@@ -53,7 +53,6 @@ class Ends:
     def watch(self) -> Watch:
         job: Any = SimpleNamespace(model_dir=str(self._path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
         tracker: Any = SimpleNamespace(
-            is_open=True,
             put_tags=lambda tags: self.end("progress in MLflow"),
             handle=lambda event: None,
             put_file=lambda file, content: None,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from mlflow import MlflowClient
 
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
 from psflow.tasks.tracking.child_run import find_training_run, open_child_run
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.tracker import Tracker
 
 TAGS = {JOB_ID: "f00", MODEL_DIR: "/runs/digits", KIND: "train"}
@@ -16,7 +13,7 @@ TAGS = {JOB_ID: "f00", MODEL_DIR: "/runs/digits", KIND: "train"}
 
 def test_a_child_has_the_job_of_its_parent_and_is_never_taken_for_it(store: str) -> None:
     def train() -> str:
-        tracker = Tracker(partial(open_run_of_job, store, experiment="digits", run_name="digits", tags=TAGS)).wait()
+        tracker = Tracker.open(store, experiment="digits", run_name="digits", tags=TAGS)
         tracker.close()
         return tracker.run_id
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import VIEW, prepare_store
 from psflow.tasks.tracking.tracker import Tracker
 from tests.mlflow_server import MlflowServer
@@ -32,9 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 @pytest.mark.cluster(shared=True)
 def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def track(run_id: str | None) -> Tracker:
-        uri, model = prepare_store(server.url), "psflow-e"
-        described = {"experiment": "e", "run_name": "r", "run_id": run_id, "registered_model": model}
-        tracker = Tracker(partial(open_run_of_job, uri, **described)).wait()
+        tracker = Tracker.open(
+            prepare_store(server.url), experiment="e", run_name="r", run_id=run_id, registered_model="psflow-e"
+        )
         tracker.handle(Metrics(10, {"loss": 0.5}, role="chief-0", number=1))
         tracker.handle(Checkpoint(10, "/c"))
         tracker.handle(Evaluation(10, {"loss": 0.4}, 1.0))
@@ -58,8 +56,7 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
 
 
 def test_what_is_reported_while_the_server_is_away_is_written_when_it_is_back(server: MlflowServer) -> None:
-    uri = prepare_store(server.url)
-    tracker = Tracker(lambda: open_run_of_job(uri, experiment="e", run_name="stopped")).wait()
+    tracker = Tracker.open(prepare_store(server.url), experiment="e", run_name="stopped")
     tracker.handle(Metrics(0, {"loss": 1.0}))
     wait_until(lambda: tracker.statistics()["pending"] == 0)
     server.stop()

@@ -11,8 +11,8 @@ import mlflow
 import pytest
 
 from psflow.ps_runtime.errors import ConfigError
-from psflow.tasks.tracking.run import open_run_of_job
 from psflow.tasks.tracking.store import artifact_location, mlflow_client, prepare_store, reason_of
+from psflow.tasks.tracking.tracker import Tracker
 from tests.limits import HANG_SECS
 from tests.new_databases import copy_store
 
@@ -79,7 +79,7 @@ def test_password_is_not_shown_when_a_run_is_opened(store: str, monkeypatch: pyt
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = "http://bob:s3cret@127.0.0.1:1"
     with pytest.raises(ConfigError, match=r"cannot open an MLflow run in http://127\.0\.0\.1:1: ") as caught:
-        open_run_of_job(uri, experiment="e", run_name="r")
+        Tracker.open(uri, experiment="e", run_name="r")
     assert "s3cret" not in "".join([repr(caught.value), *traceback.format_exception(caught.value)])
 
 

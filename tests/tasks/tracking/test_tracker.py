@@ -18,7 +18,6 @@ from psflow.tasks.exports.exported import Exported, Registration
 from psflow.tasks.owners import OWNER
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking import writes as writes_module
-from psflow.tasks.tracking.run import OpenedRun, open_run_of_job
 from psflow.tasks.tracking.tracker import Tracker
 from psflow.tasks.tracking.writes import MAX_ATTEMPTS, PendingWrites, keep_pending, read_pending
 from tests.limits import HANG_SECS
@@ -555,74 +554,3 @@ def test_what_mlflow_did_not_take_is_kept_and_written_once(
     client = MlflowClient(store, store)
     assert client.get_run(again.run_id).data.tags["psflow.lost_steps"] == "3-4"
     assert [file.path for file in client.list_artifacts(again.run_id, "plots")] == ["plots/roc.png"]
-
-
-def test_events_wait_until_the_run_is_open(store: str) -> None:
-    may_open = threading.Event()
-
-    def opening() -> OpenedRun:
-        assert may_open.wait(HANG_SECS)
-        return open_run_of_job(store, experiment="digits", run_name="later", tags={"kind": "a"})
-
-    tracker = Tracker(opening)
-    tracker.handle(metrics(1, loss=1))
-    tracker.put_tags({"host": "b"})
-    tracker.check()
-    assert (tracker.is_open, tracker.best, tracker.newest_step) == (False, None, 1)
-    may_open.set()
-    assert tracker.wait() is tracker
-    assert tracker.is_open
-    send(tracker, metrics(2, loss=2))
-    assert curve(store, tracker.run_id, "loss") == [(1, 1), (2, 2)]
-    assert tracker.tags["kind"] == "a"
-    assert MlflowClient(store, store).get_run(tracker.run_id).data.tags["host"] == "b"
-
-
-def test_what_the_opening_raises_is_raised_to_those_who_check_and_who_wait(
-    store: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = MlflowClient(store, store)
-    client.delete_experiment(client.create_experiment("gone"))
-    tracker = Tracker(lambda: open_run_of_job(store, experiment="gone", run_name="r"))
-    tracker.handle(metrics(1, loss=1))
-    for ask in (tracker.wait, tracker.wait, tracker.check):
-        with pytest.raises(ConfigError, match="gone"):
-            ask()
-    assert not tracker.close("FAILED", timeout_secs=0.1)
-    assert not tracker.is_open
-    assert caplog.messages == []  # the error says it
-
-
-def test_a_run_that_opens_too_late_is_not_waited_for(store: str, caplog: pytest.LogCaptureFixture) -> None:
-    may_open = threading.Event()
-
-    def opening() -> OpenedRun:
-        assert may_open.wait(HANG_SECS)
-        return open_run_of_job(store, experiment="digits", run_name="late")
-
-    tracker = Tracker(opening)
-    tracker.handle(metrics(1, loss=1))
-    assert not tracker.close("KILLED", timeout_secs=0.1)
-    assert "the MLflow run, which is not open yet, is incomplete: 1 events were not written" in caplog.messages[-1]
-    may_open.set()
-    tracker.wait()
-    assert curve(store, tracker.run_id, "loss") == []
-
-
-def test_a_wait_for_the_run_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    may_fail = threading.Event()
-    monkeypatch.setattr(tracker_module, "SLICE_SECS", 0.01)
-
-    def opening() -> OpenedRun:
-        assert may_fail.wait(HANG_SECS)
-        raise ConfigError(("too late",))
-
-    def check() -> None:
-        raise KeyboardInterrupt
-
-    tracker = Tracker(opening)
-    with pytest.raises(KeyboardInterrupt):
-        tracker.wait(check)
-    may_fail.set()
-    with pytest.raises(ConfigError, match="too late"):
-        tracker.wait()
