@@ -29,6 +29,7 @@ PEERS = {"sklearn": "sklearn", "torch": "torch", "jax": "jax"}
 """Module of each library, by the name of its program."""
 CONF = ROOT / "conf" / "fashion_mnist.yaml"
 FIVE_EPOCHS = ("train.max_steps=3000", "train.save_checkpoints_steps=3000")
+FIGURES = ("wall", "accuracy", "lines")
 DIGITS = 4
 
 
@@ -46,12 +47,14 @@ def measure(settings: Settings) -> list[Row]:
     """
     if not Path(fashion.FOLDER).is_dir():
         raise UsageError((f"{fashion.FOLDER} is missing: install Debian's package dataset-fashion-mnist",))
-    names = [name for name in PEERS if any(settings.wants(f"{name}/{figure}") for figure in ("wall", "accuracy"))]
-    for name in [name for name in names if find_spec(PEERS[name]) is None]:
-        logger.warning("%s is not installed here, so there is no row of it", name)
-        names.remove(name)
-    if settings.quick:
-        names = names[:1]
+    wanted = [name for name in PEERS if any(settings.wants(f"{name}/{figure}") for figure in FIGURES)]
+    names = [name for name in wanted if find_spec(PEERS[name]) is not None]
+    if names != wanted:
+        missing = sorted({*wanted} - {*names})
+        logger.warning("not installed here, so there are no rows of them: %s", ", ".join(missing))
+    names = names[:1] if settings.quick else names
+    if not names:
+        return []
     trained: dict[str, list[Training]] = {name: [] for name in ("psflow", *names)}
     with Scene() as scene:
         scene.local()  # makes the databases
@@ -59,7 +62,8 @@ def measure(settings: Settings) -> list[Row]:
             for name in sorted(trained, reverse=bool(number % 2)):
                 trained[name].append(_psflow(scene, number) if name == "psflow" else _peer(scene, name))
             logger.info("round %d: %s", number + 1, {name: runs[-1] for name, runs in trained.items()})
-    return [row for name in names for row in _rows(name, trained["psflow"], trained[name])]
+    rows = [row for name in names for row in _rows(name, trained["psflow"], trained[name])]
+    return [row for row in rows if settings.wants(row.case)]
 
 
 def _rows(name: str, ours: Sequence[Training], theirs: Sequence[Training]) -> list[Row]:

@@ -30,7 +30,7 @@ _current: ContextVar[HeadStart | None] = ContextVar("psflow_head_start", default
 
 
 @contextmanager
-def head_start(began_at: float | None = None, *, needs_server: bool = True) -> Iterator[HeadStart]:
+def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
     """Start the server for a flow in this process, and end it with the block. A nested call gives the outer one."""
     current = _current.get()
     if current is not None:
@@ -41,7 +41,7 @@ def head_start(began_at: float | None = None, *, needs_server: bool = True) -> I
         rest = stack.enter_context(ExitStack())
         rest.enter_context(collector_at_rest())
         is_there = prefect_api_url() or found().prefect_api_url
-        server = None if is_there or not needs_server else stack.enter_context(closing(LocalPrefectServer()))
+        server = None if is_there else stack.enter_context(closing(LocalPrefectServer()))
         begun = HeadStart(time.monotonic() if began_at is None else began_at, server, rest)
         token = _current.set(begun)
         try:

@@ -70,9 +70,7 @@ class Timings:
         ``secs`` is the time since the previous end, ``cpu_secs`` the processor time of this process since the previous
         phase that has one.
         """
-        import psutil
-
-        began_at = before = psutil.Process().create_time()
+        began_at = before = _start_of_this_process()
         cpu_before = 0.0
         rows = []
         for phase, (ended_at, cpu) in sorted(self._ends.copy().items(), key=lambda item: item[1][0]):
@@ -82,6 +80,14 @@ class Timings:
             rows.append({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
             before = ended_at
         return rows
+
+
+def _start_of_this_process() -> float:
+    """Return its Unix time. Linux counts it from the boot of the machine, which it tells only in whole seconds."""
+    import psutil
+
+    secs_after_boot = psutil.Process().create_time() - psutil.boot_time()
+    return float(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + secs_after_boot)
 
 
 def shown_timings(rows: Sequence[Mapping[str, Any]]) -> list[str]:

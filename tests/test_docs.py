@@ -65,6 +65,7 @@ TORCH_ALONE = {
 }
 TENSORFLOW_ALONE = {"FeedFnHook", "MultiHead", "SequentialHead", "PoissonRegressionHead", "LogisticRegressionHead"}
 NAMES_OF_OTHERS = {
+    "MLPClassifier",
     "MLmodel",
     "Pending",
     "Worker",

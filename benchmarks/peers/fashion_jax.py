@@ -21,8 +21,7 @@ def loss(variables: Any, images: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(logits(variables, images)), labels[:, None], 1).mean()
 
 
-@jax.jit
-def step(number: Any, state: Any, images: Any, labels: Any) -> Any:
+def update(number: Any, state: Any, images: Any, labels: Any) -> Any:
     """Return the state after a step of Adam."""
     variables, first, second = state
     gradients = jax.grad(loss)(variables, images, labels)
@@ -32,6 +31,7 @@ def step(number: Any, state: Any, images: Any, labels: Any) -> Any:
     return jax.tree.map(lambda w, m, v: w - rate * m / (jnp.sqrt(v) + 1e-8), variables, first, second), first, second
 
 
+step = jax.jit(update)
 keys = jax.random.split(jax.random.key(7))
 glorot = jax.nn.initializers.glorot_uniform()
 weights = {"w0": glorot(keys[0], (784, 100)), "w1": glorot(keys[1], (100, 10))}

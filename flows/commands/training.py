@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from psflow.flows.commands import BEGAN_AT, Json, Overrides, Settings
 from psflow.flows.output import Answer, ExitCode, recorded
+
+if TYPE_CHECKING:
+    from psflow.flows.parameters.stages import PredictParameters
 
 Reading = Annotated[
     list[str] | None,
@@ -239,24 +242,30 @@ def predict(
 ) -> Answer:
     """Predict every row of a file, in order, in parallel."""
     from psflow.flows.head_start import head_start
+    from psflow.ps_runtime.config.environment import prepare_environment
 
     options = {"model": model, "input": data, "output": output}
-    with head_start(BEGAN_AT, needs_server=not dry_run):
-        from psflow.flows.parameters.configuration import text_keys
-        from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
-        from psflow.ps_runtime.config.files import Origin, Settings, load
+    if dry_run:
+        prepare_environment()
+        from psflow.flows.predict import dry_run as look
+        from psflow.flows.reporting.summary import shown_dry_run
 
-        origins = {name: Origin(f"--{name}") for name in options}
-        loaded = load([], overrides or (), text_keys(PredictParameters)).merged(Settings(options, origins))
-        parameters = parse_predict_parameters(loaded.values, loaded.origins)
-        if dry_run:
-            from psflow.flows.predict import dry_run as look
-            from psflow.flows.reporting.summary import shown_dry_run
-
-            facts = look(parameters)
-            return Answer(facts, shown_dry_run(facts))
+        facts = look(_predict_parameters(options, overrides or ()))
+        return Answer(facts, shown_dry_run(facts))
+    with head_start(BEGAN_AT):
+        parameters = _predict_parameters(options, overrides or ())
         from psflow.flows.predict import predict
         from psflow.flows.reporting.summary import shown_predictions
 
         facts = predict(parameters)
     return Answer(facts, shown_predictions(facts))
+
+
+def _predict_parameters(options: Mapping[str, str], overrides: Sequence[str]) -> PredictParameters:
+    from psflow.flows.parameters.configuration import text_keys
+    from psflow.flows.parameters.stages import PredictParameters, parse_predict_parameters
+    from psflow.ps_runtime.config.files import Origin, Settings, load
+
+    origins = {name: Origin(f"--{name}") for name in options}
+    loaded = load([], overrides, text_keys(PredictParameters)).merged(Settings(options, origins))
+    return parse_predict_parameters(loaded.values, loaded.origins)

@@ -29,9 +29,7 @@ OneOrMoreStrings = Annotated[Strings, BeforeValidator(lambda given: (given,) if 
 class FlowParameters(BaseModel):
     """Frozen parameters; refuse unknown keys and values of other types."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

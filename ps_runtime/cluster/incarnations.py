@@ -36,7 +36,7 @@ class RoleChange(StrEnum):
     """An event that may change the state of a role. Its value says what has happened."""
 
     PLACE = "an incarnation is submitted to a slot"
-    PLACE_EARLY = "the same, but a ps is missing: it is to end again"
+    PLACE_EARLY = "the same, but a ps is missing: it will be cancelled"
     MISS = "the others have begun without it, because it has no slot"
     LOSE = "its incarnation is lost, and may be replaced"
     RECALL = "another role is lost, and training rolls back; or the job is scaled to fewer workers"

@@ -113,8 +113,8 @@ class _Evaluator:
         ]
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
-        if any(spec.all_exporters for spec in job.eval_specs) and (prepare := getattr(job.writer, "prepare", None)):
-            prepare()
+        if any(spec.all_exporters for spec in job.eval_specs) and (warm_up := getattr(job.writer, "warm_up", None)):
+            warm_up()
 
     def finished(self) -> FinishedMarker | None:
         """Return the mark that the chief of this attempt sets at the end of training; None before that."""

@@ -70,7 +70,7 @@ class MlflowModelWriter:
             _required_code(source, function, has_engine=False)
             tried_receiver(function, None)
 
-    def prepare(self) -> None:
+    def warm_up(self) -> None:
         """Import MLflow in a thread, so that the first export need not."""
         prepare_environment()
         import_in_background("mlflow.pyfunc")
@@ -82,7 +82,7 @@ class MlflowModelWriter:
 
         Notes
         -----
-        The first call in a process imports MLflow, for more than a second, unless `prepare` has. Nothing in the folder
+        The first call in a process imports MLflow, for more than a second, unless `warm_up` has. Nothing in the folder
         is a pickle.
         """
         prepare_environment()

@@ -130,7 +130,7 @@ class ExportBundle:
 class ModelWriter(Protocol):
     """Writes a servable model.
 
-    It may have a method ``prepare()``, which the evaluator calls as it starts, and which returns at once: to import in
+    It may have a method ``warm_up()``, which the evaluator calls as it starts, and which returns at once: to import in
     a thread what the first `write` needs, for example.
     """
 

@@ -259,23 +259,23 @@ def test_ends_in_the_middle_of_a_long_evaluation(roles, trained):
         assert len(read) == 5  # one of them at the planning
 
 
-class PreparedWriter:
+class WarmWriter:
     def __init__(self):
         self.calls = []
 
-    def prepare(self):
-        self.calls.append("prepare")
+    def warm_up(self):
+        self.calls.append("warm_up")
 
     def write(self, directory, bundle):
         self.calls.append(bundle.global_step)
         Path(directory).mkdir()
 
 
-@pytest.mark.parametrize(("exports", "calls"), [(True, ["prepare", 0, 5, 10, 12]), (False, [])])
-def test_a_writer_is_prepared_before_the_first_evaluation_if_it_is_to_write(roles, trained, exports, calls):
+@pytest.mark.parametrize(("exports", "calls"), [(True, ["warm_up", 0, 5, 10, 12]), (False, [])])
+def test_a_writer_warms_up_before_the_first_evaluation_if_it_is_to_write(roles, trained, exports, calls):
     exporters = LatestExporter("latest") if exports else None
     eval_spec = EvalSpec(records, None, exporters=exporters, start_delay_secs=0, throttle_secs=0)
-    writer = PreparedWriter()
+    writer = WarmWriter()
     with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
         write_finished(trained.model_dir, 12, "all steps are done")
         job = attempt.job(writer)
