@@ -98,7 +98,7 @@ def _lint() -> Stage:
 
 def _acceptance(selection: str, name: str, budget_secs: float, measured_budget_secs: float) -> list[Stage]:
     """Return the stages of some acceptance tests: those that mostly wait side by side, then the measured ones alone."""
-    beside = (f"{selection} and not measured", "-n", str(2 * NUM_PROCESSES), *SPREAD)
+    beside = (f"{selection} and not measured", "-n", str(NUM_PROCESSES + 1), *SPREAD)
     alone = (f"{selection} and measured",)
     return [
         Stage(f"acceptance {name}", (_acceptance_tests(f"acceptance-{name}", *beside),), budget_secs),
