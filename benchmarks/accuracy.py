@@ -20,8 +20,7 @@ __all__ = ["CLAIM", "measure"]
 CLAIM = """\
 Fashion-MNIST, 784-100-10, Adam, five epochs in batches of 100: psflow train from a configuration, with an evaluation,
 an export, plots and its own cluster and Prefect server, beside programs of scikit-learn, torch and JAX in one process,
-which print the accuracy and keep nothing: the same accuracy from fewer lines, in at most 6.5 s where JAX takes 2.9
-s."""
+which print the accuracy and keep nothing: the same accuracy, in at most 6.5 s where JAX takes 2.9 s."""
 
 logger = logging.getLogger(__name__)
 
