@@ -24,8 +24,8 @@ which print the accuracy and keep nothing: the same accuracy, in at most 6.5 s w
 
 logger = logging.getLogger(__name__)
 
-PEERS = {"sklearn": "sklearn", "torch": "torch", "jax": "jax"}
-"""Module of each library, by the name of its program."""
+PEERS = ("sklearn", "torch", "jax")
+"""Their modules, and the names of their programs."""
 CONF = ROOT / "conf" / "fashion_mnist.yaml"
 FIVE_EPOCHS = ("train.max_steps=3000", "train.save_checkpoints_steps=3000")
 FIGURES = ("wall", "accuracy", "lines")
@@ -47,7 +47,7 @@ def measure(settings: Settings) -> list[Row]:
     if not Path(fashion.FOLDER).is_dir():
         raise UsageError((f"{fashion.FOLDER} is missing: install Debian's package dataset-fashion-mnist",))
     wanted = [name for name in PEERS if any(settings.wants(f"{name}/{figure}") for figure in FIGURES)]
-    names = [name for name in wanted if find_spec(PEERS[name]) is not None]
+    names = [name for name in wanted if find_spec(name) is not None]
     if names != wanted:
         missing = sorted({*wanted} - {*names})
         logger.warning("not installed here, so there are no rows of them: %s", ", ".join(missing))
