@@ -27,7 +27,7 @@ model_dir: runs/every_minute/{scheduled_time}
 schedule: {flow: train, cron: "* * * * *"}
 """
 START_SECS = 500.0
-"""For a whole run beside others: one took 200 s on a machine where each step was five times slower."""
+"""For a whole run beside others: on a slow, busy machine one took more than 200 s."""
 END_SECS = 120.0
 """For what hangs at its end: all roles end within 10 s of a cancellation, as test_stop.py measures."""
 
