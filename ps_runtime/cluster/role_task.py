@@ -41,6 +41,7 @@ from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.listeners import Address
+from psflow.ps_runtime.transport.waiting import awake_secs
 
 LOW_PRIORITY = 10
 """Of threads, whose usual one is 0; a busy processor gives them a tenth of its time."""
@@ -174,7 +175,8 @@ def ps_connect(address: Address, job: JobSpec, peer: str) -> Connect:
     """Return the connect function of one ps."""
 
     def connect_to_ps(timeout_secs: float) -> Connection:
-        return connect(address, job.transport, timeout_secs, peer, certificate=job.certificate)
+        awake = awake_secs(job.num_ps + job.num_workers + 1)
+        return connect(address, job.transport, timeout_secs, peer, certificate=job.certificate, awake_secs=awake)
 
     return connect_to_ps
 

@@ -37,6 +37,7 @@ from psflow.ps_runtime.transport.connecting import Transport, transport_named
 from psflow.ps_runtime.transport.listeners import new_unix_name
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.transport.waiting import awake_secs
 
 LARGE_BYTES = 8 << 20
 """From this size on threads are worth their start, a tenth of a millisecond."""
@@ -117,8 +118,6 @@ class ShardStorage:
 
 SLICE_SECS = 0.2
 MAX_TICK_SECS = 2 * SLICE_SECS
-AWAKE_SECS = 0.001
-"""A step of a small model: for longer steps the time to wake up a ps does not matter."""
 LOST_AFTER_SECS = 15.0
 """A replica whose connection broke may reconnect within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
@@ -201,7 +200,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
         certificate=job.certificate,
         arena=arena,
         max_connections=_max_connections(job.num_workers + 1),
-        awake_secs=_awake_secs(job),
+        awake_secs=awake_secs(job.num_ps + job.num_workers + 1),
     )
     try:
         context.emit(PsListening(server.address))
@@ -231,13 +230,6 @@ def _needs_tcp(transport: Transport, *, is_alone: bool) -> bool:
     if new_unix_name() is None:
         return True
     return transport.unix == "never" or (transport.unix == "maybe" and not is_alone)
-
-
-def _awake_secs(job: JobSpec) -> float:
-    """Return how much of a wait may be spent awake: nothing where the roles of a step share cores."""
-    if not hasattr(os, "sched_getaffinity"):
-        return 0.0  # this system does not say which cores are ours
-    return AWAKE_SECS if job.num_ps + job.num_workers + 1 <= len(os.sched_getaffinity(0)) else 0.0
 
 
 def _arena_for(transport: Transport) -> Callable[[int], Arena]:

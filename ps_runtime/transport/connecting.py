@@ -53,8 +53,11 @@ def connect(
     certificate: str = "",
     send_timeout_secs: float = 60.0,
     max_reply_bytes: int = 4 * 1024**3,
+    awake_secs: float = 0.0,
 ) -> SocketConnection:
     """Connect to a ps; TCP needs the `certificate` of the job. `shake_hands` comes before the first request.
+
+    On this host, each wait for a reply may be spent awake for `awake_secs`.
 
     Raises
     ------
@@ -78,7 +81,9 @@ def connect(
             why = f"no Unix socket: {error}"
         else:
             why = "same host" if wanted.unix == "maybe" else why
-            return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, wanted.sharing)
+            return SocketConnection(
+                sock, "unix", why, name, send_timeout_secs, max_reply_bytes, wanted.sharing, awake_secs
+            )
     sock, name = _connect_tcp(address, certificate, timeout_secs, peer)
     return SocketConnection(sock, "tcp", why, name, send_timeout_secs, max_reply_bytes)
 

@@ -5,8 +5,10 @@ Over a Unix socket the two may share memory; large bodies then lie there, and th
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
+from functools import partial
 from typing import Literal
 
 from psflow.ps_runtime.deadline import Deadline
@@ -34,6 +36,7 @@ from psflow.ps_runtime.transport.inbox import INLINE_BYTES, Inbox
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
 from psflow.ps_runtime.transport.tls import TlsSocket
+from psflow.ps_runtime.transport.waiting import Spin
 
 Sharing = Literal["never", "maybe", "must"]
 """Whether a connection shares memory with its ps."""
@@ -55,6 +58,7 @@ class SocketConnection(Connection):
         send_timeout_secs: float,
         max_reply_bytes: int,
         sharing: Sharing = "never",
+        awake_secs: float = 0.0,
     ) -> None:
         self.peer = peer
         self.transport = transport
@@ -71,6 +75,9 @@ class SocketConnection(Connection):
         self._num_requests = self._bytes_out = self._bytes_in = 0
         self._send_timeout_secs = send_timeout_secs
         self._set_timeout(socket.SO_SNDTIMEO, send_timeout_secs)
+        replies = select.poll()
+        replies.register(sock, select.POLLIN)
+        self._spin = Spin(partial(replies.poll, 0), awake_secs)
 
     def shake_hands(self, timeout_secs: float) -> None:  # noqa: D102
         if self._end is not None:
@@ -197,10 +204,13 @@ class SocketConnection(Connection):
     def _await(self, timeout_secs: float, into: memoryview | None) -> Message:
         deadline = Deadline(timeout_secs)
         remaining_secs = timeout_secs
+        is_there = self._spin.begin(timeout_secs)
         while True:
             if remaining_secs != self._receive_timeout_secs:
                 self._limit_receiving(remaining_secs)
             message = self._read(into)
+            if not is_there:
+                self._spin.slept(was_enough=message is not None)
             if message is not None:
                 return message
             remaining_secs = deadline.remaining_secs

@@ -21,7 +21,6 @@ from psflow.ps_runtime.scratch import boot_id
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.listeners import (
     Address,
-    SpinningSelector,
     is_same_user,
     listen_on_tcp,
     listen_on_unix,
@@ -37,6 +36,7 @@ from psflow.ps_runtime.transport.server_connection import (
 )
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
 from psflow.ps_runtime.transport.tls import TlsSocket, server_context
+from psflow.ps_runtime.transport.waiting import Spin
 
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
@@ -85,7 +85,7 @@ class SocketServer:
         self._transports_before: set[str] = set()
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
         self._selector = selectors.DefaultSelector()
-        self._waiting = SpinningSelector(self._selector, awake_secs)
+        self._spin = Spin(partial(self._selector.select, 0), awake_secs)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -127,7 +127,10 @@ class SocketServer:
             raise ClosedError("the server of a ps")
         if self._unauthenticated:
             timeout_secs = max(0.0, min(timeout_secs, self._unauthenticated.next_deadline - self._clock()))
-        ready = self._waiting.select(timeout_secs)
+        ready = self._spin.begin(timeout_secs)
+        if not ready:
+            ready = self._selector.select(timeout_secs)
+            self._spin.slept(was_enough=bool(ready))
         now = self._clock() if self._unauthenticated else -math.inf
         for key, events in ready:
             key.data(events)

@@ -15,10 +15,13 @@ SECS = 200.0
 PULL = Message(Kind.PULL)
 
 
-@pytest.fixture
-def ends() -> Iterator[tuple[SocketConnection, socket.socket]]:
+@pytest.fixture(params=[0.0, 0.01], ids=["asleep", "awake"])
+def ends(request: pytest.FixtureRequest) -> Iterator[tuple[SocketConnection, socket.socket]]:
     ours, theirs = socket.socketpair()
-    with SocketConnection(ours, "unix", "a test", "ps-0 at here", 0.05, 1000) as connection, theirs:
+    with (
+        SocketConnection(ours, "unix", "a test", "ps-0 at here", 0.05, 1000, awake_secs=request.param) as connection,
+        theirs,
+    ):
         yield connection, theirs
 
 

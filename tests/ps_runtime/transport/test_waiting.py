@@ -1,101 +1,107 @@
-import selectors
-import socket
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
 
 import pytest
 
-from psflow.ps_runtime.transport import listeners
-from psflow.ps_runtime.transport.listeners import SpinningSelector
+from psflow.ps_runtime.transport import waiting
+from psflow.ps_runtime.transport.waiting import AWAKE_SECS, Spin, awake_secs
 
-AWAKE_SECS = 0.5
+LOOK_SECS = 0.00001
 
 
-class CountingSelector(selectors.DefaultSelector):
-    """Counts the waits that sleep, and those that only look, which take `look_secs` by its clock."""
+class Scene:
+    """A wait that looks and sleeps by a clock of its own."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        self.look_secs = 0.00001
+        self.look_secs = LOOK_SECS
         self.num_sleeps = self.num_looks = 0
-        self.on_look = lambda: None
+        self.is_there: Callable[[], bool] = lambda: True
+        monkeypatch.setattr(waiting.time, "monotonic", lambda: self.now)
 
-    def select(self, timeout=None):
-        if timeout == 0:
-            self.num_looks += 1
-            self.now += self.look_secs
-            self.on_look()
-            return super().select(0)
+    def look(self) -> bool:
+        self.num_looks += 1
+        self.now += self.look_secs
+        return self.is_there()
+
+    def wait(self, spin: Spin[bool], timeout_secs: float) -> bool:
+        """Wait as a ps and a replica do."""
+        if spin.begin(timeout_secs):
+            return True
         self.num_sleeps += 1
-        if not (ready := super().select(0)):
-            self.now += timeout
-        return ready
+        if not (is_there := self.is_there()):
+            self.now += timeout_secs
+        spin.slept(was_enough=is_there)
+        return is_there
 
 
 @pytest.fixture
-def selector(monkeypatch):
-    with CountingSelector() as selector:
-        monkeypatch.setattr(listeners.time, "monotonic", lambda: selector.now)
-        yield selector
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch)
 
 
-@pytest.fixture
-def ends(selector):
-    here, there = socket.socketpair()
-    with here, there:
-        selector.register(here, selectors.EVENT_READ, "a peer")
-        yield here, there
+def test_the_first_wait_is_spent_asleep_and_the_one_after_a_short_one_awake(scene: Scene) -> None:
+    spin = Spin(scene.look, 0.5)
+    assert scene.wait(spin, 1.0)
+    assert (scene.num_sleeps, scene.num_looks) == (1, 0)
+    scene.is_there = lambda: scene.num_looks == 10
+    assert scene.wait(spin, 1.0)
+    assert (scene.num_sleeps, scene.num_looks) == (1, 10)
 
 
-def wait_shortly(waiting_, ends):
-    """Wait for a message that is there already."""
-    here, there = ends
-    there.send(b"x")
-    ((key, _),) = waiting_.select(1.0)
-    assert key.data == "a peer"
-    here.recv(1)
+def test_a_wait_is_awake_only_for_so_long_and_ends_in_time(scene: Scene) -> None:
+    spin = Spin(scene.look, 0.02)
+    assert scene.wait(spin, 1.0)
+    scene.is_there = lambda: False
+    assert not scene.wait(spin, 0.1)
+    assert scene.now == pytest.approx(0.02 + 0.1, abs=2 * LOOK_SECS)
+    assert scene.num_sleeps == 2
+    num_looks = scene.num_looks
+    assert num_looks == pytest.approx(0.02 / LOOK_SECS, abs=2)
+    assert not scene.wait(spin, 0.001)
+    assert scene.num_looks == num_looks, "the wait before was long, so this one is spent asleep"
 
 
-def test_the_first_wait_is_spent_asleep_and_the_one_after_a_short_one_awake(selector, ends):
-    waits = SpinningSelector(selector, AWAKE_SECS)
-    wait_shortly(waits, ends)
-    assert (selector.num_sleeps, selector.num_looks) == (1, 0)
-    selector.on_look = lambda: ends[1].send(b"x") if selector.num_looks == 10 else None
-    assert waits.select(1.0)
-    assert (selector.num_sleeps, selector.num_looks) == (1, 10)
+def test_a_short_timeout_ends_the_looks(scene: Scene) -> None:
+    spin = Spin(scene.look, 0.02)
+    assert scene.wait(spin, 1.0)
+    scene.is_there = lambda: False
+    assert not scene.wait(spin, 0.001)
+    assert scene.num_looks == pytest.approx(0.001 / LOOK_SECS, abs=2)
 
 
-def test_a_wait_is_awake_only_for_so_long_and_ends_in_time(selector, ends):
-    waits = SpinningSelector(selector, 0.02)
-    wait_shortly(waits, ends)
-    assert waits.select(0.1) == []
-    assert selector.now == pytest.approx(0.02 + 0.1, abs=2 * selector.look_secs)
-    assert selector.num_sleeps == 2
-    num_looks = selector.num_looks
-    assert num_looks == pytest.approx(0.02 / selector.look_secs, abs=2)
-    assert waits.select(0.001) == []
-    assert selector.num_looks == num_looks, "the wait before was long, so this one is spent asleep"
+def test_without_time_to_be_awake_every_wait_is_spent_asleep(scene: Scene) -> None:
+    spin = Spin(scene.look, 0.0)
+    assert scene.wait(spin, 1.0)
+    assert scene.wait(spin, 1.0)
+    assert (scene.num_sleeps, scene.num_looks) == (2, 0)
 
 
-def test_without_time_to_be_awake_every_wait_is_spent_asleep(selector, ends):
-    waits = SpinningSelector(selector, 0.0)
-    wait_shortly(waits, ends)
-    wait_shortly(waits, ends)
-    assert (selector.num_sleeps, selector.num_looks) == (2, 0)
-
-
-def test_where_somebody_else_uses_the_core_waits_are_spent_asleep_for_a_while(selector, ends):
-    selector.look_secs = 0.003  # the core was away between two looks
-    waits = SpinningSelector(selector, AWAKE_SECS)
-    wait_shortly(waits, ends)  # asleep
+def test_where_somebody_else_uses_the_core_waits_are_spent_asleep_for_a_while(scene: Scene) -> None:
+    scene.look_secs = 0.003  # the core was away between two looks
+    spin = Spin(scene.look, 0.5)
+    scene.wait(spin, 1.0)  # asleep
     for pause_secs in (0.01, 0.02, 0.04):
-        num_looks = selector.num_looks
-        wait_shortly(waits, ends)  # awake, and disturbed
-        assert selector.num_looks == num_looks + 1
-        selector.now += 0.9 * pause_secs
-        wait_shortly(waits, ends)
-        assert selector.num_looks == num_looks + 1, "in the pause"
-        selector.now += 0.2 * pause_secs
-    selector.look_secs = 0.00001
-    for num_looks in range(selector.num_looks, selector.num_looks + 5):
-        assert selector.num_looks == num_looks, "awake each time: nobody disturbs any more"
-        wait_shortly(waits, ends)
+        num_looks = scene.num_looks
+        scene.wait(spin, 1.0)  # awake, and disturbed
+        assert scene.num_looks == num_looks + 1
+        scene.now += 0.9 * pause_secs
+        scene.wait(spin, 1.0)
+        assert scene.num_looks == num_looks + 1, "in the pause"
+        scene.now += 0.2 * pause_secs
+    scene.look_secs = LOOK_SECS
+    for num_looks in range(scene.num_looks, scene.num_looks + 5):
+        assert scene.num_looks == num_looks, "awake each time: nobody disturbs any more"
+        scene.wait(spin, 1.0)
+
+
+@pytest.mark.parametrize(("num_roles", "expected"), [(1, AWAKE_SECS), (2, AWAKE_SECS), (3, 0.0)])
+def test_roles_that_share_cores_are_never_awake(
+    monkeypatch: pytest.MonkeyPatch, num_roles: int, expected: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 7}, raising=False)
+    assert awake_secs(num_roles) == expected
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert awake_secs(num_roles) == 0.0
