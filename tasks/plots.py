@@ -178,8 +178,10 @@ ALL_CLASSES = "all_classes"
 """Prediction with the names of the classes, if labels are strings."""
 
 
-def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassScores | None:
-    """Predict the first `MAX_ROWS` rows of the first EvalSpec; None if the model is not a classifier.
+def class_scores(
+    job: JobSpec, export: str, dataset: SplittableInput, is_given_up: Callable[[], bool] = lambda: False
+) -> ClassScores | None:
+    """Predict the first `MAX_ROWS` rows of the first EvalSpec; None if the model is not a classifier, or given up.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
     or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or strings that its predictions name.
@@ -196,6 +198,8 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
     num_rows = 0
     with one_thread():
         for features, label in itertools.islice(batches_of(dataset), job.eval_specs[0].steps):
+            if is_given_up():
+                return None
             batch = _batch_scores(predict_batch(caller, features, values, step), label)
             if batch is None:
                 return None

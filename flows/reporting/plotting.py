@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -22,6 +23,8 @@ MAX_POINTS = 4000
 """Maximum number of points of the training loss; beyond it every other point is dropped."""
 FIRST_SECS = 30.0
 """Seconds before the first plot, unless the job ends sooner: a short job is drawn once."""
+CANCEL_SECS = 5.0
+"""Timeout of the batch or plot that is under way when plots are given up."""
 REST = 20
 """Plots take at most a twentieth of the time: each needs a second of a processor that training may use."""
 
@@ -91,8 +94,10 @@ class Plotter:
         self._lock = threading.Lock()
         self._is_stale = False
         self._scored: int | None = None
-        self._has_failed = self._is_prepared = False
+        self._has_failed = False
+        self._imports: threading.Thread | None = None
         self._is_closing = threading.Event()
+        self._is_given_up = threading.Event()
         self._has_best = threading.Event()
         context = contextvars.copy_context()  # it holds the flow run, for the log
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-plotter", daemon=True)
@@ -114,17 +119,24 @@ class Plotter:
 
     def prepare(self) -> None:
         """Import the libraries of plots in the background, while the roles train. Idempotent."""
-        if not self._is_prepared:
-            self._is_prepared = True
-            threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True).start()
+        if self._imports is None:
+            self._imports = threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True)
+            self._imports.start()
 
     def close(self, timeout_secs: float, *, draws: bool = True) -> None:
-        """End the thread; if it `draws`, draw new points first. Idempotent."""
+        """End the threads; if it `draws`, draw new points first, unless they take too long. Idempotent."""
         if not draws:
             self._is_stale = False
         self._is_closing.set()
         self._has_best.set()
         self._thread.join(timeout_secs)
+        if self._thread.is_alive() and draws:
+            _log.warning("the last plots are missing in MLflow: they were not drawn within %g s", timeout_secs)
+        # The interpreter stops threads as it ends, and C++ code, of matplotlib or torch, then aborts the process
+        self._is_given_up.set()
+        for thread in (self._thread, self._imports):
+            if thread is not None:
+                thread.join(stop_clock.limited(CANCEL_SECS))
 
     def _run(self) -> None:
         rest_secs = FIRST_SECS
@@ -157,13 +169,15 @@ class Plotter:
         self._put(f"{FOLDER}/learning_curves.png", curves.png())
 
     def _draw_classifier(self) -> None:
+        if self._is_given_up.is_set():
+            return
         with self._lock:
             step, export = self._curves.best, self._curves.best_export
         if step is None or step == self._scored or self._evaluated_on is None:
             return
-        scores = class_scores(self._job, export, self._evaluated_on)
+        scores = class_scores(self._job, export, self._evaluated_on, self._is_given_up.is_set)
         self._scored = step
-        if scores is not None:
+        if scores is not None and not self._is_given_up.is_set():
             for file, content in classifier_plots(scores, f"best checkpoint, step {step}").items():
                 self._put(f"{FOLDER}/{file}", content)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,12 +39,16 @@ class Studio:
         self.files: list[str] = []
         self.is_drawn = threading.Event()
         monkeypatch.setattr(module, "learning_curves", self.draw)
-        monkeypatch.setattr(module, "class_scores", lambda job, export, dataset: self.scored.append(export) or "scores")
+        monkeypatch.setattr(module, "class_scores", self.score)
         monkeypatch.setattr(module, "classifier_plots", lambda scores, title: {"roc.png": b""})
 
     def draw(self, *given: Any) -> bytes:
         self.curves.append(given)
         return b""
+
+    def score(self, job: Any, export: str, dataset: Any, is_given_up: Callable[[], bool]) -> str:
+        self.scored.append(export)
+        return "scores"
 
     def plotter(self, loss_before: Any = None, dataset: Any = DATASET) -> Plotter:
         return Plotter(JOB, dataset, self.put, loss_before)
@@ -107,6 +113,26 @@ def test_a_job_that_was_interrupted_is_not_drawn(studio: Studio) -> None:
     plotter.handle(evaluation(100, loss=2.0))
     plotter.close(200, draws=False)
     assert studio.files == []
+
+
+def test_plots_that_take_too_long_are_given_up_before_the_process_ends(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_ended = threading.Event()
+
+    def predict_slowly(job: Any, export: str, dataset: Any, is_given_up: Callable[[], bool]) -> None:
+        while not is_given_up():
+            time.sleep(0.01)
+        has_ended.set()
+
+    monkeypatch.setattr(module, "class_scores", predict_slowly)
+    monkeypatch.setattr(module, "CANCEL_SECS", 200.0)
+    plotter = studio.plotter()
+    plotter.handle(export(100))
+    plotter.close(0.2)
+    assert has_ended.is_set()
+    assert studio.files == ["plots/learning_curves.png"]
+    assert caplog.messages == ["the last plots are missing in MLflow: they were not drawn within 0.2 s"]
 
 
 def test_an_input_that_is_no_data_set_has_learning_curves_alone(studio: Studio) -> None:

@@ -147,6 +147,9 @@ def test_scores_of_an_export_whose_checkpoint_is_gone(tmp_path: Path, monkeypatc
     few = class_scores(job, export, blobs())
     assert few is not None
     np.testing.assert_array_equal(few.probabilities, found.probabilities[:20])
+    looks = iter([False, True])
+    assert class_scores(job, export, blobs(), lambda: next(looks)) is None
+    assert next(looks, None) is None
     with pytest.raises(FileNotFoundError, match=r"best/2/artifacts/model/config\.json"):
         class_scores(job, str(tmp_path / "export" / "best" / "2"), blobs())
 
