@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.redaction import shown_path
-from psflow.ps_runtime.specs.run_config import is_local
+from psflow.ps_runtime.specs.run_config import absolute, is_local
 from psflow.tasks.cleaning import found_model_dirs
 from psflow.tasks.orphaned_runs import NOT_RECORDED
 from psflow.tasks.owners import ended_step, is_orphaned
@@ -51,14 +51,15 @@ def status(job: str | None = None) -> Answer:
 
     If MLflow does not answer, the local model_dirs show which jobs run. Raises UsageError if there is no such job.
     """
-    only = None if job is None else shown_path(_model_dir(job))
+    only = None if job is None else _place(shown_path(_model_dir(job)))
     prefect = prefect_endpoint()
     mlflow, runs = recorded_runs()
     servers = {"prefect": prefect, "mlflow": mlflow}
     now = time.time()
-    jobs = [_job(run, now) for run in runs if only in (None, run.tags["psflow.model_dir"])]
-    directories = map(os.path.abspath, found_model_dirs()) if only is None else [only]
-    unlisted, damaged = _owned(directories, {run.tags["psflow.model_dir"] for run in runs})
+    places = [_place(run.tags["psflow.model_dir"]) for run in runs]
+    jobs = [_job(run, now) for run, place in zip(runs, places, strict=True) if only in (None, place)]
+    directories = map(_place, found_model_dirs()) if only is None else [only]
+    unlisted, damaged = _owned(directories, set(places))
     starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
     checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
@@ -100,8 +101,8 @@ def scale(job: str, workers: int) -> Answer:
 
 def _model_dir(job: str) -> str:
     """Return the model_dir of a job that is given as that, or as its MLflow run; UsageError if there is no such run."""
-    if not is_local(job) or os.path.isdir(job):
-        return job
+    if not is_local(job) or os.path.isdir(absolute(job)):
+        return absolute(job)
     path = sqlite_path(store_uri())
     if path is not None and not holds_database("mlflow", path):  # and none is created to find that out
         raise UsageError((f"there is no model_dir {job!r}, and no MLflow run of that name: {path} does not exist yet",))
@@ -109,6 +110,11 @@ def _model_dir(job: str) -> str:
     if "psflow.model_dir" not in run.data.tags:
         raise UsageError((f"the run {run.info.run_name} ({run.info.run_id}) is not one of a training by psflow",))
     return str(run.data.tags["psflow.model_dir"])
+
+
+def _place(model_dir: str) -> str:
+    """Return the one name of a model_dir that has several: by links, or with a slash at its end."""
+    return os.path.realpath(absolute(model_dir)) if is_local(model_dir) else model_dir.rstrip("/")
 
 
 def _job(run: RunningRun, now: float) -> RunningJob:

@@ -136,6 +136,7 @@ def test_commands_train_evaluate_export_and_predict_with_all_files_on_s3(
 
     process = project.start("train", conf, "train.max_steps=1000000", "train.save_checkpoints_steps=100")
     wait_for(lambda: max(best.versions(), default=0) > 1, TIMEOUT_SECS, "exports")
+    assert [job["model_dir"] for job in project.run("status", f"{RUN}/")["jobs"]] == [RUN]
     with server.switched("away"):
         time.sleep(AWAY_SECS)  # in which the input is read, too
     away = CheckpointStore(RUN).latest() or 0

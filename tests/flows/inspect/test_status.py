@@ -88,8 +88,10 @@ def test_the_status_of_one_job_is_that_of_its_model_dir_or_its_run(
     run_id = record("digits", owner_text())
     record("clicks", owner_text())
     own_elsewhere(monkeypatch, "starting", "another")
-    for name in ("runs/digits", "runs/digits/", str(directory / "runs" / "digits"), "e-digits", run_id[:12]):
-        Path("runs/digits").mkdir(parents=True, exist_ok=True)
+    model_dir = directory / "runs" / "digits"
+    model_dir.mkdir(parents=True)
+    Path("link").symlink_to(model_dir)
+    for name in ("runs/digits", "runs/digits/", str(model_dir), f"file://{model_dir}", "link", "e-digits", run_id[:12]):
         answer = status(name)
         assert ([job["run_id"] for job in answer.facts["jobs"]], answer.facts["starting"]) == ([run_id], [])
     assert status("runs/starting").facts["starting"] == [str(directory / "runs" / "starting")]
