@@ -260,7 +260,9 @@ class ClusterJob(RoleTasks):
 
     def _request(self, num_slots: int, check: Callable[[], None]) -> None:
         if self._requests is not None:
-            self._requests.ask(num_slots, check)
+            with self._changed:
+                is_training = bool(self._supervisor.slots())
+            self._requests.ask(num_slots, check, is_training=is_training)
 
     def _look(self, check: Callable[[], None], *, has_lock: bool = False) -> None:
         """Detect and report losses, end what is to end, and place what may restart."""

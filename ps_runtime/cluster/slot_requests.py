@@ -30,35 +30,44 @@ class SlotRequests:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._num_slots = 0
         self._tasks: list[Future[Any]] = []
 
-    def ask(self, num_slots: int, check: Callable[[], None]) -> None:
+    def ask(self, num_slots: int, check: Callable[[], None], *, is_training: bool) -> None:
         """Ask for so many slots beside those in use; call it again until they are there. Blocks as `ask` does.
 
-        Each call adds tasks as long as the scheduler would not have enough Dask workers for all.
+        The scheduler never wants more Dask workers than there are tasks. Once roles run, it soon wants one for each:
+        it expects a task to take twice as long as it has run. Before, each call adds tasks if it would want too few.
         """
-        if num_slots != self._num_slots:
-            self.close()
-            self._num_slots = num_slots
-        if not num_slots:
+        if is_training or not num_slots:
+            self._keep(num_slots)
+            self._add(num_slots - len(self._tasks))
             return
         workers, tasks = look(self._client, check)
         num_busy = sum(map(len, tasks.values()))
         threads = sum(worker["nthreads"] for worker in workers.values()) / len(workers) if workers else 1
         target = ask(self._client, lambda scheduler: scheduler.adaptive_target(), check)
-        is_enough = self._tasks and target >= math.ceil((num_busy + num_slots) / threads)
-        if not is_enough and len(self._tasks) < MOST * num_slots:
-            key = f"psflow-slot-{secrets.token_hex(8)}"
-            names = [f"{key}-{number}" for number in range(num_slots)]
-            self._tasks += self._client.map(_never, names, key=names, resources={RESOURCE: 1}, pure=False, retries=0)
+        num_needed = math.ceil((num_busy + num_slots) / threads)
+        if not self._tasks or (target < num_needed and len(self._tasks) < MOST * num_slots):
+            self._add(num_slots)
+        elif target > num_needed:  # the roles of another job have run for longer
+            self._keep((len(self._tasks) + num_slots) // 2)
 
     def close(self) -> None:
         """Ask for nothing more. Idempotent."""
-        self._num_slots = 0
-        if self._tasks and self._client.status == "running":
-            self._client.cancel(self._tasks, force=True)
-        self._tasks = []
+        self._keep(0)
+
+    def _add(self, num_tasks: int) -> None:
+        if num_tasks <= 0:
+            return
+        key = f"psflow-slot-{secrets.token_hex(8)}"
+        names = [f"{key}-{number}" for number in range(num_tasks)]
+        self._tasks += self._client.map(_never, names, key=names, resources={RESOURCE: 1}, pure=False, retries=0)
+
+    def _keep(self, num_tasks: int) -> None:
+        """Cancel all tasks but the first `num_tasks`."""
+        if self._tasks[num_tasks:] and self._client.status == "running":
+            self._client.cancel(self._tasks[num_tasks:], force=True)
+        del self._tasks[num_tasks:]
 
 
 def is_adaptive(client: Client) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ from pyarrow import parquet
 
 from benchmarks.predicting import NUM_COLUMNS, export_network, logits_of
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.deadline import Deadline
 from tests.acceptance.conftest import wait_for
 from tests.hosts.conftest import DaskOnHosts, cut_off
 from tests.limits import HANG_SECS
@@ -33,6 +36,21 @@ eval: {{throttle_secs: 3600}}
 plots: false
 cluster: {{ps: 1, workers: 2, min_workers: 0}}
 """
+
+ADAPTIVE_STEPS = 1000
+TARGETS = """
+import sys, time
+from distributed import Client
+
+def target(dask_scheduler):
+    return dask_scheduler.adaptive_target()
+
+with Client(sys.argv[1]) as client:
+    while True:
+        print(client.run_on_scheduler(target), flush=True)
+        time.sleep(0.5)
+"""
+"""What an autoscaler asks a scheduler for: how many Dask workers it wants."""
 
 NUM_FILES, FILE_ROWS = 40, 20_000
 
@@ -66,6 +84,33 @@ def test_each_host_is_cut_off_for_a_minute(flows_on_hosts: DaskOnHosts) -> None:
     with sqlite3.connect(flows_on_hosts.directory / "prefect" / "prefect.db") as database:
         states = database.execute("select name, state_type from task_run where name like '%-_'").fetchall()
     assert dict(states) == dict.fromkeys(("ps-0", "chief-0", "worker-0", "worker-1", "evaluator-0"), "COMPLETED")
+
+
+def test_an_autoscaler_gives_the_hosts_that_a_training_needs(flows_on_hosts: DaskOnHosts) -> None:
+    hosts, log = flows_on_hosts.rig.hosts, flows_on_hosts.directory / "targets.log"
+    hosts[0].start(
+        sys.executable, "-c", TARGETS, flows_on_hosts.address, directory=flows_on_hosts.directory, log=log.name
+    )
+    wait_for(lambda: "0" in log.read_text().split(), HANG_SECS, "the scheduler")
+
+    def targets() -> list[int]:
+        return [int(line) for line in log.read_text().split("\n")[:-1]]
+
+    (flows_on_hosts.directory / "count.yaml").write_text(COUNT)
+    settings = (f"train.max_steps={ADAPTIVE_STEPS}", "cluster.adaptive=true")
+    training = flows_on_hosts.psflow("train", "count.yaml", *settings)
+    num_hosts, deadline = 0, Deadline(HANG_SECS)
+    while training.poll() is None:
+        assert not deadline.has_passed, flows_on_hosts.log
+        if targets()[-1] > 2 * num_hosts:
+            flows_on_hosts.start_workers(hosts[num_hosts])
+            num_hosts += 1
+            flows_on_hosts.await_workers()
+        time.sleep(0.5)
+    flows_on_hosts.finish(training, max_steps=ADAPTIVE_STEPS)
+    assert num_hosts == 3
+    assert max(targets()) == 5, "it has five roles"
+    wait_for(lambda: targets()[-1] == 0, HANG_SECS, "the autoscaler to be asked for nothing")
 
 
 def test_a_host_is_killed_while_all_predict(flows_on_hosts: DaskOnHosts) -> None:
