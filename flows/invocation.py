@@ -26,7 +26,7 @@ from psflow.ps_runtime.redaction import redact_logs
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import check_named_api, prefect_api
 from psflow.tasks.role_runs import hide_tracebacks
-from psflow.tasks.tracking.store import import_in_background
+from psflow.tasks.tracking.store import import_in_background, store_modules
 
 P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
@@ -128,5 +128,5 @@ def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) 
     if cluster is not None and cluster.address is None:
         start_fork_server()
     with prepare(parameters) as prepared:
-        import_in_background("mlflow")  # now, as the modules of the user are there, and the Prefect server is not
+        import_in_background(*store_modules())  # now, as the user's modules are there, and the Prefect server is not
         yield prepared

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import wraps
+from functools import cached_property, wraps
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, assert_never, get_args
 from uuid import UUID
@@ -30,6 +30,7 @@ from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
+from prefect.utilities.callables import ParameterSchema, parameter_schema
 
 from psflow.flows.parameters.stages import Overlap
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -260,6 +261,11 @@ _log = logging.getLogger(__name__)
 class PublicFlow(Flow[P, R]):
     """A flow whose parameters are recorded without credentials."""
 
+    @cached_property
+    def parameters(self) -> ParameterSchema:  # type: ignore[override]
+        """The schema of the parameters, which a deployment has; it takes a third of a second, so a run does without."""
+        return parameter_schema(self.fn)
+
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters to record; Prefect already has those of a deployment."""
         return {name: public(value) for name, value in super().serialize_parameters(parameters).items()}
@@ -271,7 +277,11 @@ def public_flow(
     """Return a decorator like ``prefect.flow``, for a flow without persisted results."""
 
     def decorate(function: Callable[P, R]) -> PublicFlow[P, R | State[None]]:
+        vars(function)["__signature__"] = inspect.Signature()  # so Prefect makes no schema
         flow = PublicFlow[P, R | State[None]](function, name=name, flow_run_name=flow_run_name, persist_result=False)
+        for made in (vars(function), vars(flow)):
+            del made["__signature__"]
+        del vars(flow)["parameters"]
         flow.fn = _with_own_end(without_overlap(function))  # after Prefect took the version from the flow's file
         return flow
 

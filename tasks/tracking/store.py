@@ -10,13 +10,14 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from psflow.ps_runtime.collector import collector_at_rest
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.redaction import without_secrets
@@ -138,9 +139,22 @@ def unusable(uri: str, error: Exception, what_to_do: str) -> str:
     return f"the MLflow store {where} cannot be used: {reason}; {what_to_do}"
 
 
-def import_in_background(module: Literal["mlflow", "mlflow.pyfunc"]) -> None:
-    """Import MLflow in a thread, so that its first use need not wait for all of that."""
-    threading.Thread(target=importlib.import_module, args=[module], name="psflow-mlflow-import", daemon=True).start()
+def store_modules() -> Sequence[str]:
+    """Return the modules of MLflow that the first use of the store imports."""
+    store = store_uri()
+    is_opened_here = is_sqlite(found().mlflow_uri(store) or store)
+    return ("mlflow", "mlflow.store.tracking.sqlalchemy_store") if is_opened_here else ("mlflow",)
+
+
+def import_in_background(*modules: str) -> None:
+    """Import modules of MLflow in a thread, in this order, so that their first use need not wait for all of that."""
+
+    def run() -> None:
+        with collector_at_rest():
+            for module in modules:
+                importlib.import_module(module)
+
+    threading.Thread(target=run, name="psflow-mlflow-import", daemon=True).start()
 
 
 def mlflow_client(uri: str) -> MlflowClient:

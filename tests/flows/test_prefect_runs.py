@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 from prefect.states import Cancelled
 
 from psflow.flows.invocation import Invocation
-from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.prefect_runs import TaskRuns, public_flow
 from psflow.flows.reporting import plotting
 from psflow.flows.reporting import watch as watching
@@ -187,6 +188,17 @@ class LongJob:
 
     def absence(self, role: RoleId) -> None:
         """All are there."""
+
+
+def test_a_deployment_has_the_schema_of_the_parameters_and_a_run_does_not_make_it() -> None:
+    def train(parameters: TrainParameters) -> None:
+        """Train."""
+
+    ours = public_flow(name="train", flow_run_name="train")(train)
+    assert "parameters" not in vars(ours)
+    assert list(signature(ours.fn).parameters) == list(signature(train).parameters) == ["parameters"]
+    assert ours.parameters == flow(train, name="train").parameters
+    assert "TrainParameters" in ours.parameters.definitions
 
 
 def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPrefectClient, tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 
 import pytest
 
 from psflow.flows import head_start as module
 from psflow.flows.head_start import head_start
+from psflow.ps_runtime.collector import collector_at_rest
+from tests.limits import HANG_SECS
 
 
 class Server:
@@ -21,6 +24,9 @@ class Server:
 
 @pytest.fixture(autouse=True)
 def _parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for thread in threading.enumerate():
+        if thread.name == "psflow-mlflow-import":  # of an earlier test; the collector rests meanwhile
+            thread.join(HANG_SECS)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setattr(module, "LocalPrefectServer", Server)
 
@@ -58,6 +64,33 @@ def test_the_garbage_collector_works_again_as_soon_as_a_flow_begins() -> None:
     with head_start() as begun:
         begun.rest.close()
         assert gc.isenabled()
+
+
+def test_the_garbage_collector_rests_until_the_last_thread_lets_it_work() -> None:
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def rest() -> None:
+        with collector_at_rest():
+            has_begun.set()
+            assert may_end.wait(HANG_SECS)
+
+    other = threading.Thread(target=rest, daemon=True)
+    with head_start() as begun:
+        other.start()
+        assert has_begun.wait(HANG_SECS)
+        begun.rest.close()
+        assert not gc.isenabled()
+    may_end.set()
+    other.join(HANG_SECS)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("began_at", "is_frozen"), [(5.0, True), (None, False)])
+def test_what_a_command_has_imported_is_never_scanned(began_at: float | None, is_frozen: bool) -> None:
+    before, imported = gc.get_freeze_count(), [[number] for number in range(10_000)]
+    with head_start(began_at) as begun:
+        begun.rest.close()
+        assert (gc.get_freeze_count() >= before + len(imported)) == is_frozen
 
 
 def test_the_garbage_collector_works_again_if_the_server_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
