@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import json
 import logging
 import os
@@ -14,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -44,8 +43,6 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
     platform.processor()  # asks a program, once: the first test that imports MLflow would
-    with suppress(ImportError):
-        importlib.import_module("trio")  # likewise; some library imports it where it is installed, in its first request
     shared_scratch()  # it is kept until the process ends: not in the directory of this run
     # where pytest's own directories stay, and those of the workers of pytest-xdist, which inherit it
     root = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())

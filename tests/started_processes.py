@@ -42,15 +42,15 @@ def _counted(start: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(start)
     def counted(*args: Any, **kwargs: Any) -> Any:
         global _num_started
-        _num_started += not _asks_git(*args)
+        _num_started += not _asks(*args)
         return start(*args, **kwargs)
 
     return counted
 
 
-def _asks_git(*args: Any) -> bool:
-    """Whether it is MLflow that asks git for the commit, as it does once in each process that records a run."""
-    return len(args) > 1 and isinstance(args[1], list) and args[1][:1] == ["git"]
+def _asks(*args: Any) -> bool:
+    """Whether a library asks a program, once in each process: MLflow git for the commit, croniter file for the bits."""
+    return len(args) > 1 and isinstance(args[1], list) and args[1][:1] in (["git"], ["file"])
 
 
 def num_started() -> int:
