@@ -260,8 +260,7 @@ class ClusterJob(RoleTasks):
 
     def _request(self, num_slots: int, check: Callable[[], None]) -> None:
         if self._requests is not None:
-            with self._changed:
-                is_training = bool(self._supervisor.slots())
+            is_training = self._restarter is not None and not self._restarter.reserved
             self._requests.ask(num_slots, check, is_training=is_training)
 
     def _look(self, check: Callable[[], None], *, has_lock: bool = False) -> None:

@@ -84,8 +84,8 @@ class Restarter:
             lacks_any = bool(self._supervisor.lacking())
         if not lacks_any:
             self._no_slot = self._say = None
-        if not due and not self.reserved:
-            self._request(0, check)
+        if not due:
+            self._request(len(self.reserved), check)
         # a slot that this job got is not given twice: by then the scheduler lists it as taken
         if not due or not (self._next_look.has_passed or (self._has_placed_all and all_started)):
             return

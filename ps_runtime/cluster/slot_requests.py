@@ -25,7 +25,8 @@ class SlotRequests:
 
     Notes
     -----
-    Not thread-safe.
+    Not thread-safe. To the scheduler its tasks are of one kind with roles, by their keys: once it knows how long those
+    take, it wants a Dask worker for each task. Before, it expects a running one to take twice as long as it has run.
     """
 
     def __init__(self, client: Client) -> None:
@@ -35,33 +36,41 @@ class SlotRequests:
     def ask(self, num_slots: int, check: Callable[[], None], *, is_training: bool) -> None:
         """Ask for so many slots beside those in use; call it again until they are there. Blocks as `ask` does.
 
-        The scheduler never wants more Dask workers than there are tasks. Once roles run, it soon wants one for each:
-        it expects a task to take twice as long as it has run. Before, each call adds tasks if it would want too few.
+        The scheduler never wants more Dask workers than there are tasks, and soon wants that many if the job
+        `is_training`. Before, each call adds tasks if it wants too few, in proportion, so that it does not want too
+        many; it takes some away if it does, as running roles are more work to it each second.
         """
+        self._tasks = [task for task in self._tasks if task.status == "pending"]  # others were refused
+        self._add(num_slots - len(self._tasks))
         if is_training or not num_slots:
             self._keep(num_slots)
-            self._add(num_slots - len(self._tasks))
             return
         workers, tasks = look(self._client, check)
         num_busy = sum(map(len, tasks.values()))
         threads = sum(worker["nthreads"] for worker in workers.values()) / len(workers) if workers else 1
-        target = ask(self._client, lambda scheduler: scheduler.adaptive_target(), check)
+        wanted = ask(self._client, lambda scheduler: scheduler.adaptive_target(**self._adaptive_options), check)
         num_needed = math.ceil((num_busy + num_slots) / threads)
-        if not self._tasks or (target < num_needed and len(self._tasks) < MOST * num_slots):
-            self._add(num_slots)
-        elif target > num_needed:  # the roles of another job have run for longer
+        if wanted < num_needed and len(self._tasks) < MOST * num_slots:
+            num_tasks = len(self._tasks) * num_needed // max(wanted, 1)
+            self._add(max(num_tasks - len(self._tasks), 1))
+        elif wanted > num_needed:
             self._keep((len(self._tasks) + num_slots) // 2)
 
     def close(self) -> None:
         """Ask for nothing more. Idempotent."""
         self._keep(0)
 
+    @property
+    def _adaptive_options(self) -> dict[str, Any]:
+        """Those with which Dask's adaptive scaling in this process asks the scheduler."""
+        target_duration = getattr(getattr(self._client.cluster, "_adaptive", None), "target_duration", None)
+        return {} if target_duration is None else {"target_duration": target_duration}
+
     def _add(self, num_tasks: int) -> None:
-        if num_tasks <= 0:
-            return
-        key = f"psflow-slot-{secrets.token_hex(8)}"
-        names = [f"{key}-{number}" for number in range(num_tasks)]
-        self._tasks += self._client.map(_never, names, key=names, resources={RESOURCE: 1}, pure=False, retries=0)
+        if num_tasks > 0:
+            key = f"psflow-{secrets.token_hex(8)}-slot"
+            names = [f"{key}-{number}" for number in range(num_tasks)]
+            self._tasks += self._client.map(_never, names, key=names, resources={RESOURCE: 1}, pure=False, retries=0)
 
     def _keep(self, num_tasks: int) -> None:
         """Cancel all tasks but the first `num_tasks`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 import time
@@ -47,7 +48,7 @@ def target(dask_scheduler):
 
 with Client(sys.argv[1]) as client:
     while True:
-        print(client.run_on_scheduler(target), flush=True)
+        print("target", client.run_on_scheduler(target), flush=True)
         time.sleep(0.5)
 """
 """What an autoscaler asks a scheduler for: how many Dask workers it wants."""
@@ -91,11 +92,11 @@ def test_an_autoscaler_gives_the_hosts_that_a_training_needs(flows_on_hosts: Das
     hosts[0].start(
         sys.executable, "-c", TARGETS, flows_on_hosts.address, directory=flows_on_hosts.directory, log=log.name
     )
-    wait_for(lambda: "0" in log.read_text().split(), HANG_SECS, "the scheduler")
 
     def targets() -> list[int]:
-        return [int(line) for line in log.read_text().split("\n")[:-1]]
+        return [int(number) for number in re.findall(r"^target (\d+)\n", log.read_text(), re.MULTILINE)]
 
+    wait_for(targets, HANG_SECS, "the scheduler")
     (flows_on_hosts.directory / "count.yaml").write_text(COUNT)
     settings = (f"train.max_steps={ADAPTIVE_STEPS}", "cluster.adaptive=true")
     training = flows_on_hosts.psflow("train", "count.yaml", *settings)
