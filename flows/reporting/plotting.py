@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import copy
 import logging
@@ -11,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from psflow.ps_runtime.data.splittable import SplittableInput
-from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -24,7 +24,7 @@ MAX_POINTS = 4000
 FIRST_SECS = 30.0
 """Seconds before the first plot, unless the job ends sooner: a short job is drawn once."""
 CANCEL_SECS = 5.0
-"""Timeout of the batch or plot that is under way when plots are given up."""
+"""Timeout, as the process ends, of the batch or plot that is under way when plots are given up."""
 REST = 20
 """Plots take at most a twentieth of the time: each needs a second of a processor that training may use."""
 
@@ -120,23 +120,25 @@ class Plotter:
     def prepare(self) -> None:
         """Import the libraries of plots in the background, while the roles train. Idempotent."""
         if self._imports is None:
-            self._imports = threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True)
-            self._imports.start()
+            thread = threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True)
+            thread.start()
+            self._imports = thread
 
     def close(self, timeout_secs: float, *, draws: bool = True) -> None:
-        """End the threads; if it `draws`, draw new points first, unless they take too long. Idempotent."""
+        """End the thread; if it `draws`, draw new points first, unless that takes too long. Idempotent."""
         if not draws:
             self._is_stale = False
         self._is_closing.set()
         self._has_best.set()
-        self._thread.join(timeout_secs)
-        if self._thread.is_alive() and draws:
-            _log.warning("the last plots are missing in MLflow: they were not drawn within %g s", timeout_secs)
-        # The interpreter stops threads as it ends, and C++ code, of matplotlib or torch, then aborts the process
-        self._is_given_up.set()
-        for thread in (self._thread, self._imports):
-            if thread is not None:
-                thread.join(stop_clock.limited(CANCEL_SECS))
+        try:
+            self._thread.join(timeout_secs)
+        finally:
+            self._is_given_up.set()
+            for thread in (self._thread, self._imports):
+                if thread is not None and thread.is_alive():
+                    atexit.register(thread.join, CANCEL_SECS)  # one that is stopped in C++ code aborts the process
+        if draws and self._thread.is_alive():
+            _log.warning("plots may be missing in MLflow: they were not drawn within %g s", timeout_secs)
 
     def _run(self) -> None:
         rest_secs = FIRST_SECS
@@ -169,8 +171,6 @@ class Plotter:
         self._put(f"{FOLDER}/learning_curves.png", curves.png())
 
     def _draw_classifier(self) -> None:
-        if self._is_given_up.is_set():
-            return
         with self._lock:
             step, export = self._curves.best, self._curves.best_export
         if step is None or step == self._scored or self._evaluated_on is None:
@@ -182,6 +182,8 @@ class Plotter:
                 self._put(f"{FOLDER}/{file}", content)
 
     def _attempt(self, work: Callable[[], None]) -> None:
+        if self._is_given_up.is_set():
+            return
         try:
             work()
         except Exception as error:  # model_fn failed, export removed, server unavailable: training goes on

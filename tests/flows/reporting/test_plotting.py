@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable
@@ -118,21 +119,41 @@ def test_a_job_that_was_interrupted_is_not_drawn(studio: Studio) -> None:
 def test_plots_that_take_too_long_are_given_up_before_the_process_ends(
     studio: Studio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    has_ended = threading.Event()
+    has_begun = threading.Event()
+    at_exit: list[tuple[Any, ...]] = []
 
-    def predict_slowly(job: Any, export: str, dataset: Any, is_given_up: Callable[[], bool]) -> None:
+    def predict_slowly(job: Any, export: str, dataset: Any, is_given_up: Callable[[], bool]) -> str:
+        has_begun.set()
         while not is_given_up():
             time.sleep(0.01)
-        has_ended.set()
+        return "scores"
 
+    monkeypatch.setattr(module, "FIRST_SECS", 0.0)
     monkeypatch.setattr(module, "class_scores", predict_slowly)
-    monkeypatch.setattr(module, "CANCEL_SECS", 200.0)
+    monkeypatch.setattr(atexit, "register", lambda *given: at_exit.append(given))
     plotter = studio.plotter()
     plotter.handle(export(100))
-    plotter.close(0.2)
-    assert has_ended.is_set()
+    assert has_begun.wait(200)
+    plotter.close(0)
+    [(join, timeout_secs)] = at_exit
+    join(200)
+    assert not plotter._thread.is_alive()
+    assert timeout_secs == module.CANCEL_SECS
     assert studio.files == ["plots/learning_curves.png"]
-    assert caplog.messages == ["the last plots are missing in MLflow: they were not drawn within 0.2 s"]
+    assert caplog.messages == ["plots may be missing in MLflow: they were not drawn within 0 s"]
+
+
+def test_plots_are_given_up_also_if_the_wait_for_them_is_interrupted(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(timeout_secs: float) -> None:
+        raise KeyboardInterrupt
+
+    plotter = studio.plotter()
+    monkeypatch.setattr(plotter._thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        plotter.close(200)
+    assert plotter._is_given_up.is_set()
 
 
 def test_an_input_that_is_no_data_set_has_learning_curves_alone(studio: Studio) -> None:
