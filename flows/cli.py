@@ -22,6 +22,7 @@ from psflow.flows.commands.servers import down, role, serve, up
 from psflow.flows.commands.training import evaluate, export, init, pipeline, plan, predict, train
 from psflow.flows.output import Answer, ExitCode, exit_codes_text, signalled
 from psflow.flows.stopping.watchdog import Watchdog, write_now
+from psflow.ps_runtime.collector import freeze_after_rests
 from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError, UsageError
 from psflow.ps_runtime.redaction import public, redact_logs, without_secrets
@@ -75,6 +76,7 @@ def main() -> NoReturn:
     sys.path.insert(0, os.getcwd())  # user modules may be here, too
     answer = _reserve_stdout() if "--json" in arguments and arguments[0] != "role" else None  # of its program
     Watchdog(stop_clock, partial(_report_end, arguments, answer)).start()
+    freeze_after_rests()  # else the first collection scans all of Prefect, and the next ones all of MLflow
     exit_code = run(arguments, answer)
     _end_helpers()
     gc.freeze()  # else the collector scans all imported modules at exit, for seconds

@@ -5,7 +5,6 @@ Nothing here may import Prefect, MLflow or Dask.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -32,10 +31,7 @@ _current: ContextVar[HeadStart | None] = ContextVar("psflow_head_start", default
 
 @contextmanager
 def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
-    """Start the server for a flow in this process, and end it with the block. A nested call gives the outer one.
-
-    `began_at` is when the process of a command began, by the monotonic clock.
-    """
+    """Start the server for a flow in this process, and end it with the block. A nested call gives the outer one."""
     current = _current.get()
     if current is not None:
         yield current
@@ -44,8 +40,6 @@ def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
     with ExitStack() as stack:
         rest = stack.enter_context(ExitStack())
         rest.enter_context(collector_at_rest())
-        if began_at is not None:
-            rest.callback(gc.freeze)  # of a command's own process; else the first collection scans all of Prefect
         is_there = prefect_api_url() or found().prefect_api_url
         server = None if is_there else stack.enter_context(closing(LocalPrefectServer()))
         begun = HeadStart(time.monotonic() if began_at is None else began_at, server, rest)

@@ -263,7 +263,7 @@ class PublicFlow(Flow[P, R]):
 
     @cached_property
     def parameters(self) -> ParameterSchema:  # type: ignore[override]
-        """The schema of the parameters, which a deployment has; it takes a third of a second, so a run does without."""
+        """The schema of the parameters, made at its first use: it takes a third of a second, and a run needs none."""
         return parameter_schema(self.fn)
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:

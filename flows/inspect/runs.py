@@ -51,15 +51,19 @@ def status(job: str | None = None) -> Answer:
 
     If MLflow does not answer, the local model_dirs show which jobs run. Raises UsageError if there is no such job.
     """
-    only = None if job is None else _place(shown_path(_model_dir(job)))
+    only = None if job is None else shown_path(_model_dir(job))
     prefect = prefect_endpoint()
     mlflow, runs = recorded_runs()
     servers = {"prefect": prefect, "mlflow": mlflow}
     now = time.time()
-    places = [_place(run.tags["psflow.model_dir"]) for run in runs]
-    jobs = [_job(run, now) for run, place in zip(runs, places, strict=True) if only in (None, place)]
-    directories = map(_place, found_model_dirs()) if only is None else [only]
-    unlisted, damaged = _owned(directories, set(places))
+    runs = [run for run in runs if only is None or _place(run.tags["psflow.model_dir"]) == _place(only)]
+    jobs = [_job(run, now) for run in runs]
+    if only is None:
+        directories, known = [*map(os.path.abspath, found_model_dirs())], {run.tags["psflow.model_dir"] for run in runs}
+    else:
+        directories = [only]
+        known = {only} if runs else set()
+    unlisted, damaged = _owned(directories, known)
     starting, owned = (unlisted, []) if mlflow.fault is None else ([], unlisted)
     checkpoints = {model_dir: _last_checkpoint(model_dir, damaged) for model_dir in owned}
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]

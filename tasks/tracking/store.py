@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import importlib
 import logging
@@ -11,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,6 +75,8 @@ SQLITE = "sqlite:///"
 HTTP_TIMEOUT_SECS = 20
 MAX_TRIES = 3
 PAUSE_SECS = 1.0
+IMPORT_SECS = 5.0
+"""Timeout, as the process ends, of an import in the background."""
 """Seconds between two attempts."""
 FAULTS_OF_THE_REQUEST = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 """Codes with which MLflow refuses the content of a request: a retry would fail again."""
@@ -150,11 +153,13 @@ def import_in_background(*modules: str) -> None:
     """Import modules of MLflow in a thread, in this order, so that their first use need not wait for all of that."""
 
     def run() -> None:
-        with collector_at_rest():
+        with collector_at_rest(), suppress(Exception):  # the first use reports it
             for module in modules:
                 importlib.import_module(module)
 
-    threading.Thread(target=run, name="psflow-mlflow-import", daemon=True).start()
+    thread = threading.Thread(target=run, name="psflow-mlflow-import", daemon=True)
+    thread.start()
+    atexit.register(thread.join, IMPORT_SECS)  # a thread that is stopped in C++ code aborts the process
 
 
 def mlflow_client(uri: str) -> MlflowClient:

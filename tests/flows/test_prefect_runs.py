@@ -22,6 +22,7 @@ from prefect.logging.handlers import APILogWorker
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 from prefect.states import Cancelled
+from prefect.utilities.callables import parameter_schema
 
 from psflow.flows.invocation import Invocation
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
@@ -190,14 +191,14 @@ class LongJob:
         """All are there."""
 
 
-def test_a_deployment_has_the_schema_of_the_parameters_and_a_run_does_not_make_it() -> None:
+def test_a_flow_makes_the_schema_of_its_parameters_when_somebody_asks_for_it() -> None:
     def train(parameters: TrainParameters) -> None:
         """Train."""
 
     ours = public_flow(name="train", flow_run_name="train")(train)
     assert "parameters" not in vars(ours)
     assert list(signature(ours.fn).parameters) == list(signature(train).parameters) == ["parameters"]
-    assert ours.parameters == flow(train, name="train").parameters
+    assert ours.parameters == parameter_schema(ours) == flow(train, name="train").parameters
     assert "TrainParameters" in ours.parameters.definitions
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from psflow.flows import head_start as module
 from psflow.flows.head_start import head_start
+from psflow.ps_runtime import collector
 from psflow.ps_runtime.collector import collector_at_rest
 from tests.limits import HANG_SECS
 
@@ -85,12 +86,27 @@ def test_the_garbage_collector_rests_until_the_last_thread_lets_it_work() -> Non
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(("began_at", "is_frozen"), [(5.0, True), (None, False)])
-def test_what_a_command_has_imported_is_never_scanned(began_at: float | None, is_frozen: bool) -> None:
-    before, imported = gc.get_freeze_count(), [[number] for number in range(10_000)]
-    with head_start(began_at) as begun:
-        begun.rest.close()
-        assert (gc.get_freeze_count() >= before + len(imported)) == is_frozen
+def test_the_process_of_a_command_leaves_out_what_it_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
+    monkeypatch.setattr(collector, "_freezes", False)
+    with collector_at_rest():
+        pass
+    assert frozen == []
+    collector.freeze_after_rests()
+    with collector_at_rest(), collector_at_rest():
+        pass
+    assert frozen == [False]
+
+
+def test_a_child_that_is_forked_while_another_thread_rests_collects_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector_at_rest():
+        collector._begin_anew()  # as in the child
+        assert gc.isenabled()
+        with collector_at_rest():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_the_garbage_collector_works_again_if_the_server_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:

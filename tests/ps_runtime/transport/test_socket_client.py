@@ -22,6 +22,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[SocketConnection, soc
         SocketConnection(ours, "unix", "a test", "ps-0 at here", 0.05, 1000, awake_secs=request.param) as connection,
         theirs,
     ):
+        connection._spin._was_short = bool(request.param)  # as after a short wait: the next one begins awake
         yield connection, theirs
 
 
