@@ -51,8 +51,8 @@ class SlotRequests:
         wanted = ask(self._client, lambda scheduler: scheduler.adaptive_target(**self._adaptive_options), check)
         num_needed = math.ceil((num_busy + num_slots) / threads)
         if wanted < num_needed and len(self._tasks) < MOST * num_slots:
-            num_tasks = len(self._tasks) * num_needed // max(wanted, 1)
-            self._add(max(num_tasks - len(self._tasks), 1))
+            at_most = max(wanted, len(workers) - 1, 1)  # it answers less where it would close idle Dask workers
+            self._add(max(len(self._tasks) * num_needed // at_most - len(self._tasks), 1))
         elif wanted > num_needed:
             self._keep((len(self._tasks) + num_slots) // 2)
 
