@@ -219,12 +219,16 @@ class _Watch:
     def look(self) -> None:
         """Look at the memory of the processes, unless that was done a moment ago."""
         if time.monotonic() >= self._next_look:
-            self._peak = max(self._peak, *map(pss_bytes, self._pids))
+            self._look()
             self._next_look = time.monotonic() + LOOK_SECS
+
+    def _look(self) -> None:
+        self._peak = max(self._peak, *map(pss_bytes, self._pids))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         secs = time.monotonic() - self._began
         cpu = cpu_secs([*self._pids, os.getpid()]) - self._cpu
+        self._look()  # they may have ended before the first look
         self.measured = {"rate": self._num_rows / secs, "cpu": cpu, "memory": self._peak / MEGABYTE}
