@@ -22,7 +22,7 @@ def model_fn(features, labels, mode):
 def worker_fn(strategy):
   context = tf.get_current_worker_context()
   estimator = tf.estimator.Estimator(model_fn, model_dir)
-  hooks = [tf.estimator.StopAtStepHook(last_step=300)]
+  hooks = [tf.estimator.StopAtStepHook(last_step=3000)]
   creator = context.session_creator(checkpoint_dir=model_dir)
   with tf.MonitoredTrainingSession(estimator, rows, hooks, session_creator=creator) as sess:
     while not sess.should_stop():
