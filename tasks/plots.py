@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.collector import collector_at_rest
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.calls.caller import ModelCaller
 from psflow.ps_runtime.model.calls.values import ModelValues
@@ -32,7 +33,7 @@ DPI = 100
 
 def import_libraries() -> None:
     """Import what the functions of this module import, for more than a second; they report what is missing."""
-    with suppress(ImportError):
+    with collector_at_rest(), suppress(ImportError):
         import matplotlib.backends.backend_agg
         import matplotlib.figure  # noqa: F401 - for its later users
         import sklearn.metrics  # noqa: F401
