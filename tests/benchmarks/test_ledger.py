@@ -39,6 +39,7 @@ def path(monkeypatch, tmp_path):
     return path
 
 
+@pytest.mark.process  # an installed peer is asked for its version
 def test_an_entry_is_appended_on_request_and_compared_with_those_before(path, monkeypatch, capsys):
     names = path.read_text().strip().split(",")[3:]
     for cost in (2.0, 3.0):
