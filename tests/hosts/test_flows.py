@@ -110,7 +110,7 @@ def test_an_autoscaler_gives_the_hosts_that_a_training_needs(flows_on_hosts: Das
         time.sleep(0.5)
     flows_on_hosts.finish(training, max_steps=ADAPTIVE_STEPS)
     assert num_hosts == 3
-    assert max(targets()) == 5, "it has five roles"
+    assert 5 <= max(targets()) <= 6, "it has five roles, and asks for one more if its ps is slow to start"
     wait_for(lambda: targets()[-1] == 0, HANG_SECS, "the autoscaler to be asked for nothing")
 
 
