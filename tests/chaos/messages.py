@@ -61,7 +61,7 @@ def delay_next_message(gates: Gates) -> None:
         if message.kind in NEVER_REPEATED:
             send(connection, message)
         elif once.acquire(blocking=False):
-            late.append(_Late(connection._socket, message))
+            late.append(_Late(connection, message))
             raise BrokenPeerError(connection.peer, f"{message.kind.name} got stuck on its way")
         else:
             send(connection, message)
@@ -75,19 +75,19 @@ def delay_next_message(gates: Gates) -> None:
 class _Late:
     """A message that is stuck, of a client in this thread."""
 
-    def __init__(self, end: socket.socket, message: Message) -> None:
-        body = body_view(message)
+    def __init__(self, connection: SocketConnection, message: Message) -> None:
+        end, body = connection._socket, body_view(message)
         data = encode_header(message, len(body)) + bytes(body)
         self._data = _encrypted(end, data) if isinstance(end, TlsSocket) else data
         # a second end, so that the ps does not see that the client closes its own
         self._end = socket.fromfd(end.fileno(), end.family, end.type)
-        self._peer = end.getpeername()
+        self._peer = connection.peer  # not that of the socket, which has none once the ps has ended
         self._thread = threading.get_ident()
         self._num_sent = 0
 
     def is_due(self, connection: SocketConnection) -> bool:
         """Record a message that was sent; return whether it is the one after the repeat of this one."""
-        if threading.get_ident() == self._thread and connection._socket.getpeername() == self._peer:
+        if threading.get_ident() == self._thread and connection.peer == self._peer:
             self._num_sent += 1
         return self._num_sent == 2
 
