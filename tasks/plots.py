@@ -32,27 +32,32 @@ DPI = 100
 
 
 def import_libraries() -> None:
-    """Import what the functions of this module import, for more than a second; they report what is missing."""
-    with collector_at_rest(), suppress(ImportError):
-        import matplotlib.backends.backend_agg
-        import matplotlib.figure  # noqa: F401 - for its later users
-        import sklearn.metrics  # noqa: F401
+    """Import what the functions of this module import, for more than a second, and read fonts by a first plot.
+
+    Raises nothing: a function that lacks a library reports that.
+    """
+    with collector_at_rest(), suppress(Exception):
+        import sklearn.metrics  # noqa: F401 - for its later users
+
+        figure = new_figure(1.0, 1.0)
+        figure.subplots()
+        png(figure)
 
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure; sizes in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def png(figure: Figure) -> bytes:
     """Return the bytes of a PNG image."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    buffer, canvas = io.BytesIO(), FigureCanvasAgg(figure)
+    print_png: Any = canvas.print_png  # without types; savefig draws everything twice
+    print_png(buffer)
     return buffer.getvalue()
 
 

@@ -95,7 +95,7 @@ class Plotter:
         self._is_stale = False
         self._scored: int | None = None
         self._has_failed = False
-        self._imports: threading.Thread | None = None
+        self._has_begun = threading.Event()
         self._is_closing = threading.Event()
         self._is_given_up = threading.Event()
         self._has_best = threading.Event()
@@ -109,6 +109,7 @@ class Plotter:
             self._curves.handle(event)
             self._is_stale |= isinstance(event, Evaluation | Export)
         if isinstance(event, Export) and event.is_best:
+            self._has_begun.set()
             self._has_best.set()
 
     def restore(self, event: RecordedEvent) -> None:
@@ -119,28 +120,28 @@ class Plotter:
 
     def prepare(self) -> None:
         """Import the libraries of plots in the background, while the roles train. Idempotent."""
-        if self._imports is None:
-            thread = threading.Thread(target=import_libraries, name="psflow-plot-imports", daemon=True)
-            thread.start()
-            self._imports = thread
+        self._has_begun.set()
 
     def close(self, timeout_secs: float, *, draws: bool = True) -> None:
         """End the thread; if it `draws`, draw new points first, unless that takes too long. Idempotent."""
         if not draws:
             self._is_stale = False
         self._is_closing.set()
+        self._has_begun.set()
         self._has_best.set()
         try:
             self._thread.join(timeout_secs)
         finally:
             self._is_given_up.set()
-            for thread in (self._thread, self._imports):
-                if thread is not None and thread.is_alive():
-                    atexit.register(thread.join, CANCEL_SECS)  # one that is stopped in C++ code aborts the process
+            if self._thread.is_alive():
+                atexit.register(self._thread.join, CANCEL_SECS)  # one that is stopped in C++ code aborts the process
         if draws and self._thread.is_alive():
             _log.warning("plots may be missing in MLflow: they were not drawn within %g s", timeout_secs)
 
     def _run(self) -> None:
+        self._has_begun.wait()
+        if not self._is_closing.is_set():
+            import_libraries()
         rest_secs = FIRST_SECS
         while not self._is_closing.wait(rest_secs):
             self._has_best.wait()

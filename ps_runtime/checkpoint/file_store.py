@@ -148,11 +148,19 @@ class FileStore:
                 self.put(name, data, is_private=is_private)
 
     @contextlib.contextmanager
-    def replacing(self, name: str, *, is_private: bool = False, is_durable: bool = True) -> Iterator[BinaryIO]:
+    def replacing(
+        self, name: str, *, is_private: bool = False, is_durable: bool = True, syncs_directory: bool = True
+    ) -> Iterator[BinaryIO]:
         """Yield a file of a local directory to write to, which becomes the file `name` after the block, or never."""
         self._make_parent(name)
         path = self.path(name)
-        with replacing(path, is_private=is_private, is_durable=is_durable, fence=self._fence) as stream:
+        with replacing(
+            path,
+            is_private=is_private,
+            is_durable=is_durable,
+            syncs_directory=syncs_directory,
+            fence=self._fence,
+        ) as stream:
             yield stream
 
     def send(self, path: str, name: str) -> None:

@@ -1,8 +1,8 @@
 """Atomic and durable writes of local files.
 
-The page cache of a checkpoint is not read again soon. It would cost memory as large as the file, and the allocation of
-every page, during training: several times the cost of the bytes themselves (decision 6). Writes bypass the cache where
-the file system supports it.
+The page cache of a checkpoint is not read again soon. It would cost memory as large as the file, and, for a write, the
+allocation of every page during training: several times the cost of the bytes themselves (decision 6). Writes bypass the
+cache where the file system supports it; reads drop from it what they have read.
 """
 
 from __future__ import annotations
@@ -55,13 +55,19 @@ def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False, fenc
 
 @contextlib.contextmanager
 def replacing(
-    path: str, *, is_private: bool = False, is_durable: bool = True, fence: Fence = open_fence
+    path: str,
+    *,
+    is_private: bool = False,
+    is_durable: bool = True,
+    syncs_directory: bool = True,
+    fence: Fence = open_fence,
 ) -> Iterator[BinaryIO]:
     """Yield an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
-    A file that is not durable may be missing or cut short after a power failure, but not after the end of a process. A
-    private file is readable only by its owner. If several processes write one path at once, the last content stays,
-    unless its `fence` raises. A process killed meanwhile leaves a ``.tmp`` file in the directory, which readers ignore.
+    A file that is not durable may be missing or cut short after a power failure, but not after the end of a process;
+    one that does not sync its directory may be missing until another file in it does. A private file is readable only
+    by its owner. If several processes write one path at once, the last content stays, unless its `fence` raises. A
+    process killed meanwhile leaves a ``.tmp`` file in the directory, which readers ignore.
 
     Raises StorageError if the file cannot be written, for example because the disk is full.
     """
@@ -80,7 +86,7 @@ def replacing(
             with contextlib.suppress(OSError):
                 os.remove(temporary)
             raise
-        if is_durable:
+        if is_durable and syncs_directory:
             fsync_directory(directory)
 
 
@@ -120,9 +126,14 @@ def reading(model_dir: str) -> Iterator[None]:
 
 def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:
     """Start writing buffered bytes to the disk without waiting; do nothing if the system cannot."""
+    _forget(stream.fileno(), start, num_bytes)
+
+
+def _forget(descriptor: int, start: int, num_bytes: int) -> None:
+    """Drop bytes from the page cache, or begin to write them, if the system can."""
     if hasattr(os, "posix_fadvise"):
         with contextlib.suppress(OSError):
-            os.posix_fadvise(stream.fileno(), start, num_bytes, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, start, num_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def append_line(path: str, line: bytes, fence: Fence = open_fence) -> None:
@@ -237,10 +248,10 @@ def _reason(error: OSError) -> str:
 
 BLOCK_BYTES = 1 << 20
 """Bytes of one transfer: large for a disk, small enough to stay in the processor cache for a checksum."""
+CACHED_BYTES = 16 << 20
+"""Bytes of a file that is read, after which those read are dropped from the page cache."""
 NUM_TRANSFERS = 2
-"""Transfers at once: a disk is idle between those that come one by one."""
-ALIGNMENT_BYTES = 4096
-"""Alignment of memory, offsets and lengths: the strictest that devices require."""
+"""Writes at once: a disk is idle between those that come one by one."""
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
 
@@ -273,8 +284,8 @@ def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
     _write(descriptor, block[:filled], position)
 
 
-class DirectReader:
-    """A file, open for reading.
+class FileReader:
+    """A file, open for reading in order; of a large one only some megabytes stay in the page cache.
 
     Notes
     -----
@@ -284,34 +295,22 @@ class DirectReader:
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
-        _pass_cache(self._descriptor)
-        self._buffers = [_aligned(BLOCK_BYTES) for _ in range(NUM_TRANSFERS + 1)]
+        self._buffers = np.empty((2, BLOCK_BYTES), np.uint8)
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the previous one.
-
-        Other threads read the next blocks while the caller processes the current one.
+        """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the last but one.
 
         Raises OSError if the file ends before `stop`, or reading fails.
         """
-        begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
-
-        def read(index: int) -> NDArray[np.uint8]:
-            begin, buffer = begins[index], self._buffers[index % len(self._buffers)]
-            end = min(stop, begin + BLOCK_BYTES)
-            _read(self._descriptor, buffer, begin, end - begin)
-            return buffer[max(start - begin, 0) : end - begin]
-
-        if len(begins) <= 1:  # not worth a thread
-            yield from ((start, read(index)) for index in range(len(begins)))
-            return
-        with ThreadPoolExecutor(NUM_TRANSFERS, thread_name_prefix="psflow-reader") as ahead:
-            coming = deque(ahead.submit(read, index) for index in range(min(NUM_TRANSFERS, len(begins))))
-            for index, begin in enumerate(begins):
-                block = coming.popleft().result()
-                if index + NUM_TRANSFERS < len(begins):
-                    coming.append(ahead.submit(read, index + NUM_TRANSFERS))
-                yield max(start, begin), block
+        forgotten = start
+        for buffer, begin in zip(itertools.cycle(self._buffers), range(start, stop, BLOCK_BYTES), strict=False):
+            block = buffer[: stop - begin]
+            _read(self._descriptor, block, begin)
+            if begin - forgotten >= CACHED_BYTES:
+                _forget(self._descriptor, forgotten, begin - forgotten)
+                forgotten = begin
+            yield begin, block
+        _forget(self._descriptor, forgotten, stop - forgotten)
 
 
 def _aligned(nbytes: int) -> NDArray[np.uint8]:
@@ -325,14 +324,13 @@ def _write(descriptor: int, block: NDArray[np.uint8], position: int) -> None:
         left, position = left[num_bytes:], position + num_bytes
 
 
-def _read(descriptor: int, buffer: NDArray[np.uint8], position: int, nbytes: int) -> None:
-    filled, end = 0, -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    while filled < nbytes:
-        at = position + filled
-        num_bytes = _cached_if_need_be(descriptor, partial(os.preadv, descriptor, [buffer.data[filled:end]], at))
+def _read(descriptor: int, block: NDArray[np.uint8], position: int) -> None:
+    left, end = block.data, position + block.size
+    while left:
+        num_bytes = os.preadv(descriptor, [left], position)
         if not num_bytes:
-            raise OSError(errno.EIO, f"the file ends at byte {at}, expected {position + nbytes} bytes at least")
-        filled += num_bytes
+            raise OSError(errno.EIO, f"the file ends at byte {position}, expected {end} bytes at least")
+        left, position = left[num_bytes:], position + num_bytes
 
 
 def _cached_if_need_be(descriptor: int, call: Callable[[], int]) -> int:

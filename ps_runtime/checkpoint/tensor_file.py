@@ -13,6 +13,7 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import whole
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, DirectReader
+from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, FileReader
 from psflow.ps_runtime.errors import CheckpointError
 
 DTYPES: Mapping[str, str] = {
@@ -155,7 +156,7 @@ class TensorFile:
             found = f"is missing (expected {nbytes} bytes)" if size is None else f"has {size} bytes, expected {nbytes}"
             raise CheckpointError(self.path, f"the file {found}; {REMEDY}")
         with files.local_path(name) as path:
-            self._reader = DirectReader(path)
+            self._reader = FileReader(path)
         self._tensors = self._read_header()
 
     def place(self, key: str) -> TensorPlace:
@@ -192,13 +193,16 @@ class TensorFile:
         self._is_proven = True
 
     def _proven_blocks(self) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        checksum = 0
-        try:
-            for position, block in self._reader.blocks(0, self._nbytes):
-                checksum = zlib.crc32(block.data, checksum)
-                yield position, block
-        except OSError as error:
-            raise CheckpointError(self.path, f"it cannot be read: {error}; {REMEDY}") from error
+        """Yield the whole file; the checksum of a block is computed while the caller uses it, and the next is read."""
+        with ThreadPoolExecutor(1, thread_name_prefix="psflow-checksum") as beside:
+            counted = beside.submit(zlib.crc32, b"")
+            try:
+                for position, block in self._reader.blocks(0, self._nbytes):
+                    counted = beside.submit(zlib.crc32, block.data, counted.result())
+                    yield position, block
+            except OSError as error:
+                raise CheckpointError(self.path, f"it cannot be read: {error}; {REMEDY}") from error
+            checksum = counted.result()
         if _tell(checksum) != self._checksum:
             raise CheckpointError(
                 self.path,

@@ -132,8 +132,12 @@ class PredictionFolder:
         return None if self._files.size(INDEX) is None else RecordIndex.from_bytes(self._files.read(INDEX))
 
     def writing(self, name: str) -> AbstractContextManager[HashedStream]:
-        """Give a stream whose bytes become a part at the end of the block, unless it fails."""
-        return writing(self._files, name)
+        """Give a stream whose bytes become a part at the end of the block, unless it fails.
+
+        The name of the part is durable with that of the manifest, in the same directory; a part that is missing before
+        is written again.
+        """
+        return writing(self._files, name, syncs_directory=False)
 
     def writing_rejects(self, part: Partition) -> AbstractContextManager[HashedStream]:
         """Give a stream whose bytes become the rejects of a partition at the end of the block, unless it fails."""
@@ -142,7 +146,8 @@ class PredictionFolder:
     def note_part(self, part: Partition, facts: PartFacts) -> None:
         """Record that a part is finished.
 
-        The part is durable before. After a power failure its facts may be missing or damaged; then it is written again.
+        The bytes of the part are durable before. After a power failure its name may be missing, and its facts may be
+        missing or damaged; then it is written again.
         """
         self._files.put(f"{PARTS}/{part.name}.json", facts.to_json(), is_durable=False)
 

@@ -68,16 +68,17 @@ class HashedStream:
 
 
 @contextmanager
-def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
+def writing(files: FileStore, name: str, *, syncs_directory: bool = True) -> Iterator[HashedStream]:
     """Give a stream whose bytes become the file `name` at the end of the block, unless it fails.
 
-    In a local directory they go to a temporary file beside it. Elsewhere they go to a local temporary file, which is
-    then sent in one piece: as atomic as the store's own way to put a file.
+    In a local directory they go to a temporary file beside it, and are durable; with `syncs_directory` its name is,
+    too. Elsewhere they go to a local temporary file, which is then sent in one piece: as atomic as the store's own way
+    to put a file.
 
     Raises StorageError for example if the local disk is full.
     """
     if files.is_local:
-        with files.replacing(name) as stream:
+        with files.replacing(name, syncs_directory=syncs_directory) as stream:
             yield HashedStream(stream)
         return
     with scratch_directory() as directory:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.files import DirectReader
+from psflow.ps_runtime.checkpoint.files import FileReader
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore, copy_checkpoint
 from psflow.ps_runtime.errors import CheckpointError
@@ -58,14 +58,14 @@ def test_a_missing_shard_is_told_of_the_source(source: CheckpointStore, target: 
 def test_a_source_that_cannot_be_read_is_not_told_as_a_full_disk(
     source: CheckpointStore, target: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = DirectReader.blocks
+    blocks = FileReader.blocks
 
-    def broken(self: DirectReader, start: int, stop: int) -> Iterator[Any]:
+    def broken(self: FileReader, start: int, stop: int) -> Iterator[Any]:
         yield from blocks(self, start, stop)
         if target.files.names("checkpoints"):
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(DirectReader, "blocks", broken)
+    monkeypatch.setattr(FileReader, "blocks", broken)
     with pytest.raises(CheckpointError, match=r"cannot be read: .*Input/output error; use another checkpoint") as told:
         copy_checkpoint(source, target, 3, "fork")
     assert told.value.path.startswith(source.files.path("checkpoints"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.checkpoint import files
-from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, DirectReader, write_direct
+from psflow.ps_runtime.checkpoint.files import BLOCK_BYTES, FileReader, write_direct
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 5 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
 
@@ -25,7 +25,7 @@ def write(path: Any, *chunks: Any) -> None:
 
 def read(path: Any, start: int, stop: int) -> bytes:
     parts = []
-    for position, block in DirectReader(str(path)).blocks(start, stop):
+    for position, block in FileReader(str(path)).blocks(start, stop):
         assert position == start + sum(map(len, parts))
         parts.append(block.tobytes())
     return b"".join(parts)
@@ -58,7 +58,6 @@ def taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
         return called
 
     monkeypatch.setattr(os, "pwrite", with_cache(os.pwrite))
-    monkeypatch.setattr(os, "preadv", with_cache(os.preadv))
 
 
 def in_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,25 +93,39 @@ def test_any_range_is_read(tmp_path: Any) -> None:
 
 
 def test_what_goes_past_the_cache_is_aligned_as_any_device_asks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each access is refused and goes through the cache, which holds a whole checkpoint then."""
+    """Else each write is refused and goes through the cache, which holds a whole checkpoint then."""
     numbers: list[int] = []
-    preadv, pwrite = os.preadv, os.pwrite
-
-    def reading(descriptor: int, into: list[memoryview], at: int) -> int:
-        numbers.extend([at, len(into[0]), np.frombuffer(into[0], np.uint8).ctypes.data])
-        return preadv(descriptor, into, at)
+    pwrite = os.pwrite
 
     def writing(descriptor: int, data: memoryview, at: int) -> int:
-        numbers.append(len(data))
+        numbers.extend([at, len(data), np.frombuffer(data, np.uint8).ctypes.data])
         return pwrite(descriptor, data, at)
 
-    monkeypatch.setattr(os, "preadv", reading)
     monkeypatch.setattr(os, "pwrite", writing)
     write(tmp_path / "file", CONTENT)
-    assert numbers.pop() == 12_345, "the end goes through the cache, however long it is"
-    for start in (1, 5000, BLOCK_BYTES + 1):
-        assert read(tmp_path / "file", start, len(CONTENT)) == CONTENT[start:]
-    assert [number for number in numbers if number % 4096] == []
+    assert numbers[-2] == 12_345, "the end goes through the cache, however long it is"
+    assert [number for number in numbers[:-2] if number % 4096] == []
+
+
+def test_what_was_read_leaves_the_cache_soon_and_what_comes_next_stays(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    monkeypatch.setattr(files, "CACHED_BYTES", 2 * BLOCK_BYTES)
+    start = dropped = 5000
+    if not hasattr(os, "posix_fadvise"):
+        pytest.skip("this system has no posix_fadvise")
+
+    def forget(descriptor: int, offset: int, num_bytes: int, advice: int) -> None:
+        nonlocal dropped
+        assert (offset, advice) == (dropped, os.POSIX_FADV_DONTNEED)
+        dropped += num_bytes
+
+    monkeypatch.setattr(os, "posix_fadvise", forget)
+    for position, block in FileReader(str(tmp_path / "file")).blocks(start, len(CONTENT)):
+        assert position - 2 * BLOCK_BYTES < dropped <= position
+        assert block.tobytes() == CONTENT[position : position + block.size]
+    assert dropped == len(CONTENT)
 
 
 def test_a_file_that_ends_too_early(tmp_path: Any) -> None:

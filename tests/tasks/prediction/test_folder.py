@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from psflow.ps_runtime.checkpoint import files
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.tasks.prediction.folder import OutputError, PredictionFolder
 from psflow.tasks.prediction.part_facts import CellCount, PartFacts, all_not_finite
@@ -59,6 +61,30 @@ def test_damaged_facts_do_not_count(tmp_path: Path, content: bytes) -> None:
     finish(folder, PARTS[1])
     Path(folder.url, "_parts", "part-00001.json").write_bytes(content)
     assert folder.finished(PARTS) == {}
+
+
+def test_the_names_of_parts_are_durable_before_the_mark_of_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    replace, sync = os.replace, files.fsync_directory
+
+    def replaced(source: str, target: str) -> None:
+        calls.append(Path(target).name)
+        replace(source, target)
+
+    def synced(directory: str) -> None:
+        calls.append(f"{Path(directory).name}/")
+        sync(directory)
+
+    folder = begun(tmp_path)
+    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(files, "fsync_directory", synced)
+    finish(folder, *PARTS)
+    parts, calls[:] = [call for call in calls if call.startswith("part-")], []
+    assert parts == [name for part in PARTS for name in (f"{part.name}.csv", f"{part.name}.json")]
+    folder.complete(PARTS, {})
+    assert calls == ["_manifest.json", "out/", "_SUCCESS", "out/"]
 
 
 def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
