@@ -114,7 +114,12 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     -----
     All events, states and logs are sent before the local server ends, so that no run stays unfinished.
     """
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+        temporary_settings,
+    )
 
     url = named_api_url() or found().prefect_api_url
     if url is not None:
@@ -128,7 +133,11 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
         return
     server = server or LocalPrefectServer()
     try:
-        settings = {PREFECT_API_URL: server.wait(timeout_secs), PREFECT_API_AUTH_STRING: server.auth_string}
+        settings = {
+            PREFECT_API_URL: server.wait(timeout_secs),
+            PREFECT_API_AUTH_STRING: server.auth_string,
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,  # nobody watches for them, and the end of a flow waits for a second
+        }
         with temporary_settings(settings), _no_dead_links():
             try:
                 yield server.url

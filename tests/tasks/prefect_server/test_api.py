@@ -66,6 +66,10 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
             database.execute(f"select state_type, count(*) from task_run where flow_run_id in ({flows}) group by 1")
         )
         words = database.execute(f"select message from log where flow_run_id in ({flows})").fetchall()
+        of_flows = f"select event from events where resource_id in (select 'prefect.flow-run.' || id from ({flows}))"
+        events = {event for (event,) in database.execute(of_flows)}
+    assert "prefect.flow-run.Completed" in events
+    assert "prefect.flow-run.heartbeat" not in events, "the end of a flow waits for the thread that sends them"
     assert states == {"COMPLETED": 39, "FAILED": 1}
     assert ("the last word",) in words
 
@@ -104,6 +108,7 @@ def test_named_api_is_used_and_left_running_and_ends_when_its_owner_is_killed() 
                 assert named_api_url() == url
                 with prefect_api() as used:
                     assert used == url
+                    assert get_current_settings().flows.heartbeat_frequency is not None
                 assert server.is_running()
             assert refused(url, auth_string, server.pid)
         finally:
