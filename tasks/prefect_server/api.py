@@ -136,7 +136,7 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
         settings = {
             PREFECT_API_URL: server.wait(timeout_secs),
             PREFECT_API_AUTH_STRING: server.auth_string,
-            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,  # nobody watches for them, and the end of a flow waits for a second
+            PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,  # nobody watches for them; a flow would wait for their thread
         }
         with temporary_settings(settings), _no_dead_links():
             try:
