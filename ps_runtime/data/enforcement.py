@@ -151,6 +151,11 @@ class Enforcement:
         if schema is None:
             return dataset
         dataset = self.selected(dataset)
+        if not dataset.is_scaled:
+            if dataset.schema() == schema:
+                self._report(dataset.unused, schema)
+                return dataset
+            dataset = dataset.scaled()
         _check_ids(dataset, schema, self.where)
         given = _by_name(dataset, schema)
         features = enforce_features(given, schema, self.where)

@@ -77,7 +77,7 @@ def read_idx(
     """
     scaling = scaling_to(scale, MAX_PIXEL)
     images = _read_array(path, min_dims=2)
-    pixels = scaling.apply(images.reshape(len(images), -1))
+    pixels = images.reshape(len(images), -1)
     columns = tuple("_".join(["pixel", *map(str, place)]) for place in np.ndindex(images.shape[1:]))
     labels = None if labels_path is None else _read_labels(labels_path, len(images), path)
     return one_batch(RecordSource(shown_path(path)), {MATRIX: pixels}, labels, columns=columns, scaling=scaling)

@@ -93,9 +93,11 @@ class Scaling:
 
     def apply(self, stored: NDArray[Any]) -> NDArray[np.float32]:
         """Return the features for `stored` values in which `fault` finds no fault."""
-        features = stored.astype(np.float32)
-        features /= np.float32(self.largest / (self.high - self.low))
-        features += np.float32(self.low)
+        features: NDArray[np.float32] = np.divide(
+            stored, np.float32(self.largest / (self.high - self.low)), dtype=np.float32
+        )
+        if self.low:
+            features += np.float32(self.low)
         return features
 
     def fault(self, values: NDArray[Any]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.data.arrays import array_specs, named_arrays
+from psflow.ps_runtime.data.arrays import named_arrays
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import non_finite_cells
 from psflow.tasks.prediction.partitions import Partition, cut_arrays
@@ -21,7 +21,7 @@ class ArrayRows(PredictionRows):
 
     def __init__(self, data: Dataset, unused: tuple[str, ...] = ()) -> None:
         self._data, self.unused = data, unused
-        specs = array_specs(data.features)
+        specs = data.schema().features
         self._record_bytes = sum(np.dtype(spec.dtype).itemsize * int(np.prod(spec.shape)) for spec in specs)
 
     @property

@@ -148,6 +148,41 @@ def test_a_scaling_needs_the_columns_that_it_applies_to() -> None:
         Dataset({MATRIX: np.zeros((3, 2))}, scaling=Scaling(255, 0, 1))
 
 
+STORED = np.random.default_rng(0).integers(0, 256, (7, 3), np.uint8)
+
+
+@pytest.mark.parametrize("scaling", [Scaling(255, 0, 1), Scaling(255, -1, 1), Scaling(255, 0, 255)])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_integers_are_scaled_as_they_are_read(scaling: Scaling, seed: int | None) -> None:
+    features = (STORED.astype(np.float32) / np.float32(255 / (scaling.high - scaling.low))) + np.float32(scaling.low)
+    stored, before = (
+        Dataset({MATRIX: matrix}, range(7), shuffle_seed=seed, columns=("a", "b", "c"), scaling=scaling)
+        for matrix in (STORED, features)
+    )
+    assert (stored.is_scaled, before.is_scaled) == (False, True)
+    assert stored.schema() == before.schema()
+    for epoch, start, stop in ((0, 0, 7), (1, 2, 5)):
+        found, expected = (data.read(epoch, start, stop) for data in (stored, before))
+        assert (found[0][MATRIX].dtype, found[0][MATRIX].flags.writeable) == (np.float32, False)
+        np.testing.assert_array_equal(found[0][MATRIX], expected[0][MATRIX])
+        np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(stored.scaled().features[MATRIX], before.scaled().features[MATRIX])
+
+
+def test_stored_values_are_in_the_range_of_their_scaling() -> None:
+    columns = ("a", "b", "c")
+    with pytest.raises(InputError, match=r"^feature 'features' has 256 in row 1, expected whole numbers from 0 to 255"):
+        Dataset({MATRIX: [[0, 1, 255], [0, 256, 1]]}, columns=columns, scaling=Scaling(255, 0, 1))
+    with pytest.raises(InputError, match=r"^feature 'features' has -1 in row 0, expected whole numbers from 0 to 16"):
+        Dataset({MATRIX: np.int8([[0, -1, 3]])}, columns=columns, scaling=Scaling(16, 0, 1))
+
+
+def test_the_digest_of_stored_values_is_that_of_their_scaling_too() -> None:
+    scalings = Scaling(255, 0, 1), Scaling(255, -1, 1), None
+    made = [Dataset({MATRIX: STORED}, columns=("a", "b", "c"), scaling=scaling) for scaling in scalings]
+    assert len({data.digest() for data in made}) == 3
+
+
 def test_the_digest_is_of_the_records_alone() -> None:
     data = Dataset({"a": [1, 2], "b": [3, 4]}, [5, 6])
     assert data.digest() == "d7a026b135938dd4bcfe2978f0d79d99"

@@ -39,7 +39,7 @@ def labels_path(tmp_path: Path) -> Path:
 def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, pack: Callable[[bytes], bytes]) -> None:
     path.write_bytes(pack(idx(IMAGES)))
     data = read_idx(path, labels_path)
-    pixels = data.features[MATRIX]
+    pixels = data.scaled().features[MATRIX]
     assert (pixels.dtype, data.labels.dtype) == (np.float32, np.int64)
     np.testing.assert_array_equal(pixels, (IMAGES.reshape(3, 4) / 255).astype(np.float32))
     assert data.labels.tolist() == [7, 0, 9]
@@ -53,7 +53,7 @@ def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, p
 def test_pixels_are_scaled_to_a_range(path: Path, scale: tuple[float, float], pixels: list[float]) -> None:
     path.write_bytes(idx(IMAGES))
     data = Idx(path=path, scale=scale).read()
-    np.testing.assert_allclose(data.features[MATRIX][0], pixels, rtol=1e-6)
+    np.testing.assert_allclose(data.scaled().features[MATRIX][0], pixels, rtol=1e-6)
     assert data.scaling == Scaling(255, *scale)
 
 
@@ -70,7 +70,7 @@ def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) ->
     data = read_idx(path)
     assert data.labels is None
     assert data.columns == ("pixel_0", "pixel_1")
-    assert data.features[MATRIX].tolist() == [[0, 1], [1, 0]]
+    assert data.scaled().features[MATRIX].tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(
