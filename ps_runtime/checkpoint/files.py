@@ -310,7 +310,8 @@ class FileReader:
                 _forget(self._descriptor, forgotten, begin - forgotten)
                 forgotten = begin
             yield begin, block
-        _forget(self._descriptor, forgotten, stop - forgotten)
+        if forgotten < stop:  # the length 0 stands for the rest of the file
+            _forget(self._descriptor, forgotten, stop - forgotten)
 
 
 def _aligned(nbytes: int) -> NDArray[np.uint8]:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.data.object_arrays import plain_objects
 from psflow.ps_runtime.data.torch_values import is_tensor, tensor_as_array
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import ArraySpec
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, Scaling
 
 Array = NDArray[Any]
 Columns = Array | dict[str, Array]
 
+BLOCK_ROWS = 1024
+"""Rows that are scaled at a time for a digest."""
 MAX_NAMES = 4
 """Keys of a dict that an error shows."""
 PLAIN_KINDS = "biufcSU"
@@ -91,13 +93,21 @@ def as_bytes(array: Array) -> NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8)
 
 
-def digest_of(features: Columns, labels: Columns | None, columns: Sequence[str]) -> str:
-    """Return 32 hexadecimal digits that identify plain arrays and column names. Reads all data."""
+def digest_of(features: Columns, labels: Columns | None, columns: Sequence[str], scaling: Scaling | None = None) -> str:
+    """Return 32 hexadecimal digits that identify plain arrays and column names. Reads all data.
+
+    With a `scaling` the matrix holds stored values, and the digest is that of the scaled ones.
+    """
+    stored = None if scaling is None else f"features[{MATRIX!r}]"
     arrays = sorted(named_arrays(features, labels), key=lambda named: named[0])
-    facts = [[name, array.dtype.str, array.shape] for name, array in arrays]
+    facts = [[name, "<f4" if name == stored else array.dtype.str, array.shape] for name, array in arrays]
     digest = hashlib.blake2b(json.dumps([facts, list(columns)]).encode(), digest_size=16)
-    for _, array in arrays:
-        digest.update(as_bytes(array).data)
+    for name, array in arrays:
+        if scaling is None or name != stored:
+            digest.update(as_bytes(array).data)
+            continue
+        for start in range(0, len(array), BLOCK_ROWS):
+            digest.update(as_bytes(scaling.apply(array[start : start + BLOCK_ROWS])).data)
     return digest.hexdigest()
 
 

@@ -29,7 +29,7 @@ from psflow.ps_runtime.data.nests import map_nest
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, RecordSource, non_finite_cells
 from psflow.ps_runtime.data.record_stream import RecordStream
 from psflow.ps_runtime.data.row_order import AS_STORED, RowOrder
-from psflow.ps_runtime.data.scale import faults_of_stored, holds_stored, scaled_rows
+from psflow.ps_runtime.data.scale import faults_of_stored, scaled_rows
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_flag, check_seed
 from psflow.ps_runtime.data.zipping import zipped
@@ -60,8 +60,9 @@ class Dataset(Transformations, KnownInput):
     label : str or None
         Name of the column or array of the labels, if it has one.
     scaling : Scaling or None
-        How ``features["features"]`` is computed from stored values: as it is read if the array holds integers, else it
-        was before; None: it is as stored. It needs `columns`.
+        How ``features["features"]`` was computed from stored values; None: it is as stored. It needs `columns`.
+    is_stored : bool
+        Whether ``features["features"]`` holds stored values, as integers, to which `scaling` applies as they are read.
     unused : tuple of str
         Columns or arrays of the source that are neither features nor labels.
     num_ids : mapping of str to int
@@ -108,6 +109,7 @@ class Dataset(Transformations, KnownInput):
     columns: tuple[str, ...] = ()
     label: str | None = None
     scaling: Scaling | None = None
+    is_stored: bool = False
     unused: tuple[str, ...] = ()
     num_ids: Mapping[str, int] = field(default_factory=dict)
     embedding: Mapping[str, int] = field(default_factory=dict)
@@ -128,7 +130,7 @@ class Dataset(Transformations, KnownInput):
         faults += faults_of_ids(self._declared, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
-        elif self.scaling is not None and not faults:
+        elif self.is_stored and not faults:
             faults += faults_of_stored(features, self.scaling)
         faults += self.order.faults()
         if faults:
@@ -355,21 +357,18 @@ class Dataset(Transformations, KnownInput):
         -----
         The same for the same records in any process; batch size, epochs and seed do not count. Reads all data.
         """
-        scaling = [] if self.is_scaled else [repr(self.scaling)]
-        return digest_of(self.features, self.labels, [*self.columns, *scaling])
-
-    @cached_property
-    def is_scaled(self) -> bool:
-        """Whether ``features["features"]`` is as it is read: without a scaling, or after it."""
-        return self.scaling is None or not holds_stored(self.features)
+        return digest_of(self.features, self.labels, self.columns, self.scaling if self.is_stored else None)
 
     def scaled(self) -> Dataset:
         """Return the data set with features as they are read; four times as large if they are stored as bytes."""
-        return self if self.is_scaled else replace(self, features=self._scaled(self.features))
+        return replace(self, features=self._scaled(self.features), is_stored=False) if self.is_stored else self
 
     def _scaled(self, features: Columns) -> Columns:
         """Return some rows as they are read."""
-        return features if self.scaling is None or self.is_scaled else scaled_rows(features, self.scaling)
+        if not self.is_stored:
+            return features
+        assert self.scaling is not None, "it was checked"
+        return scaled_rows(features, self.scaling)
 
     @cached_property
     def _read_only(self) -> tuple[Columns, Columns | None]:

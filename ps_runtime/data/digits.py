@@ -66,7 +66,8 @@ def read_digits(split: str = "train", scale: Sequence[float] = UNIT) -> Dataset:
     is_test = _is_test(labels)
     rows = np.flatnonzero({"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split])
     columns = tuple(f"pixel_{y}_{x}" for y in range(WIDTH) for x in range(WIDTH))
-    return Dataset({MATRIX: pixels[rows]}, labels[rows], batch_size=len(rows), columns=columns, scaling=scaling)
+    features = scaling.apply(pixels[rows])
+    return Dataset({MATRIX: features}, labels[rows], batch_size=len(rows), columns=columns, scaling=scaling)
 
 
 def _read_rows() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -151,11 +151,10 @@ class Enforcement:
         if schema is None:
             return dataset
         dataset = self.selected(dataset)
-        if not dataset.is_scaled:
-            if dataset.schema() == schema:
-                self._report(dataset.unused, schema)
-                return dataset
-            dataset = dataset.scaled()
+        if self._is_as_trained(dataset, schema):
+            self._report(dataset.unused, schema)
+            return dataset
+        dataset = dataset.scaled()
         _check_ids(dataset, schema, self.where)
         given = _by_name(dataset, schema)
         features = enforce_features(given, schema, self.where)
@@ -181,6 +180,15 @@ class Enforcement:
                 if spec.lifetime.expire_after_steps is not None
             },
         )
+
+    def _is_as_trained(self, dataset: Dataset, schema: InputSchema) -> bool:
+        """Return whether stored values need only the scaling, which is theirs anyway."""
+        if not dataset.is_stored:
+            return False
+        found = dataset.schema()
+        is_labeled = (found.labels, found.label) == (schema.labels, schema.label)
+        is_same = (found.features, found.columns, found.scaling) == (schema.features, schema.columns, schema.scaling)
+        return is_same and (is_labeled or not self.needs_labels)
 
     def records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None = None) -> RecordDataset:
         """Open tabular files as the model reads them; without a schema, learn the preprocessing from them.

@@ -49,8 +49,8 @@ class Idx(Format):
         scaling_to(self.scale, MAX_PIXEL)
 
     def read(self) -> Dataset:
-        """Return the images; see `read_idx`."""
-        return read_idx(self.path, self.labels_path, self.scale)
+        """Return the images, which are scaled as they are read; see `read_idx`."""
+        return _read_stored(self.path, self.labels_path, self.scale)
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
@@ -75,12 +75,19 @@ def read_idx(
     ----------
     Y. LeCun, C. Cortes, C. Burges: The MNIST Database of Handwritten Digits, "File formats".
     """
+    return _read_stored(path, labels_path, scale).scaled()
+
+
+def _read_stored(
+    path: str | os.PathLike[str], labels_path: str | os.PathLike[str] | None, scale: Sequence[float]
+) -> Dataset:
     scaling = scaling_to(scale, MAX_PIXEL)
     images = _read_array(path, min_dims=2)
     pixels = images.reshape(len(images), -1)
     columns = tuple("_".join(["pixel", *map(str, place)]) for place in np.ndindex(images.shape[1:]))
     labels = None if labels_path is None else _read_labels(labels_path, len(images), path)
-    return one_batch(RecordSource(shown_path(path)), {MATRIX: pixels}, labels, columns=columns, scaling=scaling)
+    source = RecordSource(shown_path(path))
+    return one_batch(source, {MATRIX: pixels}, labels, columns=columns, scaling=scaling, is_stored=True)
 
 
 def _read_labels(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-import numpy as np
-
-from psflow.ps_runtime.data.arrays import Array, Columns
+from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.numeric import read_only
@@ -21,23 +18,20 @@ ScaleRange = Annotated[
     ),
 ]
 UNIT = (0.0, 1.0)
+MIN_RANGE, MAX_RANGE = 1e-30, 1e30
+"""Limits of the length of a range, and of its bounds: far beyond them float32 has no numbers."""
 
 
 def scaling_to(scale: Sequence[float], largest: int) -> Scaling:
     """Return the scaling of whole numbers from 0 to `largest` to the range `scale`.
 
-    Raises InputError if `scale` is not a range.
+    Raises InputError if `scale` is not a range of float32.
     """
     bounds = [float(bound) for bound in scale]
-    if len(bounds) != 2 or not all(map(math.isfinite, bounds)) or bounds[0] >= bounds[1]:
+    if len(bounds) != 2 or not MIN_RANGE <= bounds[1] - bounds[0] <= MAX_RANGE or max(map(abs, bounds)) > MAX_RANGE:
         expected = f"two numbers, the lower one first, such as [0, 1], or [0, {largest}] to leave pixels as they are"
         raise InputError((f"scale: expected {expected}, got {list(scale)}",))
     return Scaling(largest, *bounds)
-
-
-def holds_stored(features: Columns) -> bool:
-    """Return whether the matrix of a table with a scaling holds integers: stored values, not scaled yet."""
-    return _matrix_of(features).dtype.kind in "iu"
 
 
 def scaled_rows(features: Columns, scaling: Scaling) -> Columns:
@@ -46,15 +40,14 @@ def scaled_rows(features: Columns, scaling: Scaling) -> Columns:
     return {**features, MATRIX: read_only(scaling.apply(features[MATRIX]))}
 
 
-def faults_of_stored(features: Columns, scaling: Scaling) -> Iterator[str]:
-    """Yield the fault of a stored value that is out of range; a dtype that has no others is not searched."""
-    if holds_stored(features):
-        stored = _matrix_of(features)
-        limits = np.iinfo(stored.dtype)
-        if (limits.min < 0 or limits.max > scaling.largest) and (fault := scaling.fault(stored)) is not None:
-            yield f"feature {MATRIX!r} {fault}"
-
-
-def _matrix_of(features: Columns) -> Array:
+def faults_of_stored(features: Columns, scaling: Scaling | None) -> Iterator[str]:
+    """Yield the fault of a table whose matrix does not hold stored values of a scaling."""
+    if scaling is None:
+        yield "is_stored is True: expected a scaling, too, got None"
+        return
     assert isinstance(features, dict), "a scaling needs columns, and a table is a named array"
-    return features[MATRIX]
+    stored = features[MATRIX]
+    if stored.dtype.kind not in "iu":
+        yield f"is_stored is True: expected integers in {MATRIX!r}, got {stored.dtype}"
+    elif stored.min() < 0 or stored.max() > scaling.largest:
+        yield f"feature {MATRIX!r} {scaling.fault(stored)}"

@@ -66,8 +66,9 @@ def delay_next_message(gates: Gates) -> None:
         else:
             send(connection, message)
             if late and late[0].is_due(connection):
-                late.pop().come()
-                gates.note_message()
+                with contextlib.suppress(OSError):  # the ps has closed it
+                    late.pop().come()
+                    gates.note_message()
 
     SocketConnection.send = send_late  # type: ignore[method-assign]
 
@@ -92,8 +93,8 @@ class _Late:
         return self._num_sent == 2
 
     def come(self) -> None:
-        """Come, and let the connection end."""
-        with self._end, contextlib.suppress(OSError):  # the ps may have closed it
+        """Come, and let the connection end; OSError if the ps has closed it."""
+        with self._end:
             self._end.sendall(self._data)
 
 

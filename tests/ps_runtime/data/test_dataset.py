@@ -1,5 +1,7 @@
 import pickle
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,32 +157,36 @@ STORED = np.random.default_rng(0).integers(0, 256, (7, 3), np.uint8)
 @pytest.mark.parametrize("seed", [None, 3])
 def test_integers_are_scaled_as_they_are_read(scaling: Scaling, seed: int | None) -> None:
     features = (STORED.astype(np.float32) / np.float32(255 / (scaling.high - scaling.low))) + np.float32(scaling.low)
-    stored, before = (
-        Dataset({MATRIX: matrix}, range(7), shuffle_seed=seed, columns=("a", "b", "c"), scaling=scaling)
-        for matrix in (STORED, features)
-    )
-    assert (stored.is_scaled, before.is_scaled) == (False, True)
-    assert stored.schema() == before.schema()
+    before = Dataset({MATRIX: features}, range(7), shuffle_seed=seed, columns=("a", "b", "c"), scaling=scaling)
+    stored = replace(before, features={MATRIX: STORED}, is_stored=True)
+    assert (stored.schema(), stored.digest()) == (before.schema(), before.digest())
     for epoch, start, stop in ((0, 0, 7), (1, 2, 5)):
         found, expected = (data.read(epoch, start, stop) for data in (stored, before))
         assert (found[0][MATRIX].dtype, found[0][MATRIX].flags.writeable) == (np.float32, False)
         np.testing.assert_array_equal(found[0][MATRIX], expected[0][MATRIX])
         np.testing.assert_array_equal(found[1], expected[1])
-    np.testing.assert_array_equal(stored.scaled().features[MATRIX], before.scaled().features[MATRIX])
+    scaled = stored.scaled()
+    assert not scaled.is_stored
+    np.testing.assert_array_equal(scaled.features[MATRIX], before.features[MATRIX])
+    assert scaled.scaled() is scaled
 
 
-def test_stored_values_are_in_the_range_of_their_scaling() -> None:
-    columns = ("a", "b", "c")
-    with pytest.raises(InputError, match=r"^feature 'features' has 256 in row 1, expected whole numbers from 0 to 255"):
-        Dataset({MATRIX: [[0, 1, 255], [0, 256, 1]]}, columns=columns, scaling=Scaling(255, 0, 1))
-    with pytest.raises(InputError, match=r"^feature 'features' has -1 in row 0, expected whole numbers from 0 to 16"):
-        Dataset({MATRIX: np.int8([[0, -1, 3]])}, columns=columns, scaling=Scaling(16, 0, 1))
-
-
-def test_the_digest_of_stored_values_is_that_of_their_scaling_too() -> None:
-    scalings = Scaling(255, 0, 1), Scaling(255, -1, 1), None
-    made = [Dataset({MATRIX: STORED}, columns=("a", "b", "c"), scaling=scaling) for scaling in scalings]
-    assert len({data.digest() for data in made}) == 3
+@pytest.mark.parametrize(
+    ("matrix", "scaling", "words"),
+    [
+        ([[0, 1, 255], [0, 256, 1]], Scaling(255, 0, 1), "feature 'features' has 256 in row 1, expected whole numbers"),
+        (
+            np.int8([[0, -1, 3]]),
+            Scaling(16, 0, 1),
+            "feature 'features' has -1 in row 0, expected whole .* from 0 to 16",
+        ),
+        ([[0, 0.5, 1]], Scaling(255, 0, 1), "is_stored is True: expected integers in 'features', got float64"),
+        ([[0, 1, 2]], None, "is_stored is True: expected a scaling, too, got None"),
+    ],
+)
+def test_stored_values_are_integers_in_the_range_of_their_scaling(matrix: Any, scaling: Any, words: str) -> None:
+    with pytest.raises(InputError, match=f"^{words}"):
+        Dataset({MATRIX: matrix}, columns=("a", "b", "c"), scaling=scaling, is_stored=True)
 
 
 def test_the_digest_is_of_the_records_alone() -> None:

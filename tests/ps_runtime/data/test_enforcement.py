@@ -141,19 +141,22 @@ def test_stored_values_are_scaled_as_in_training() -> None:
 
 
 def test_integers_are_scaled_once_wherever_they_come_from() -> None:
-    stored = replace(PIXELS, features={MATRIX: ROWS.astype(np.uint8)})
-    same = enforced(stored, stored.schema())
-    assert np.shares_memory(same.features[MATRIX], stored.features[MATRIX]), "they stay bytes, which replicas hold"
+    stored = replace(PIXELS, features={MATRIX: ROWS.astype(np.uint8)}, is_stored=True)
+    kept = [
+        enforced(stored, stored.schema()),
+        enforced(replace(stored, labels=None), PIXELS.schema(), needs_labels=False),
+    ]
+    assert all(np.shares_memory(one.features[MATRIX], stored.features[MATRIX]) for one in kept), "replicas hold bytes"
     others = [
         enforced(stored, replace(PIXELS.schema(), columns=("c", "a", "b"))),
         enforced(replace(stored, label="z"), PIXELS.schema()),
-        enforced(stored, PIXELS.schema(), needs_labels=False),
         enforced(replace(stored, scaling=Scaling(8, 0, 8)), TABLE.schema()),
-        enforced(replace(stored, scaling=None), PIXELS.schema()),
+        enforced(replace(stored, scaling=None, is_stored=False), PIXELS.schema()),
     ]
-    expected = [ROWS / 8, ROWS[:, [2, 0, 1]] / 8, ROWS / 8, ROWS / 8, ROWS, ROWS / 8]
-    for found, rows in zip([same, *others], expected, strict=True):
+    expected = [ROWS / 8, ROWS / 8, ROWS[:, [2, 0, 1]] / 8, ROWS / 8, ROWS, ROWS / 8]
+    for found, rows in zip([*kept, *others], expected, strict=True):
         np.testing.assert_array_equal(found.read(0, 0, 2)[0][MATRIX], rows)
+        assert found.read(0, 0, 2)[0][MATRIX].dtype == np.float32
 
 
 @pytest.mark.parametrize(

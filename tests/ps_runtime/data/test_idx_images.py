@@ -39,7 +39,7 @@ def labels_path(tmp_path: Path) -> Path:
 def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, pack: Callable[[bytes], bytes]) -> None:
     path.write_bytes(pack(idx(IMAGES)))
     data = read_idx(path, labels_path)
-    pixels = data.scaled().features[MATRIX]
+    pixels = data.features[MATRIX]
     assert (pixels.dtype, data.labels.dtype) == (np.float32, np.int64)
     np.testing.assert_array_equal(pixels, (IMAGES.reshape(3, 4) / 255).astype(np.float32))
     assert data.labels.tolist() == [7, 0, 9]
@@ -53,11 +53,14 @@ def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, p
 def test_pixels_are_scaled_to_a_range(path: Path, scale: tuple[float, float], pixels: list[float]) -> None:
     path.write_bytes(idx(IMAGES))
     data = Idx(path=path, scale=scale).read()
-    np.testing.assert_allclose(data.scaled().features[MATRIX][0], pixels, rtol=1e-6)
+    np.testing.assert_allclose(data.read(0, 0, 1)[0][MATRIX][0], pixels, rtol=1e-6)
     assert data.scaling == Scaling(255, *scale)
+    assert data.features[MATRIX].dtype == np.uint8, "replicas hold bytes"
 
 
-@pytest.mark.parametrize("scale", [(1, 0), (0, 0), (0,), (0, 1, 2), (0, float("inf"))])
+@pytest.mark.parametrize(
+    "scale", [(1, 0), (0, 0), (0,), (0, 1, 2), (0, float("inf")), (-3e38, 3e38), (0, 1e-40), (-1e31, 0)]
+)
 def test_a_range_is_two_numbers_the_lower_one_first(scale: tuple[float, ...]) -> None:
     with pytest.raises(
         InputError, match=r"scale: expected two numbers, the lower one first, such as \[0, 1\], or \[0, 255\]"
@@ -70,7 +73,7 @@ def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) ->
     data = read_idx(path)
     assert data.labels is None
     assert data.columns == ("pixel_0", "pixel_1")
-    assert data.scaled().features[MATRIX].tolist() == [[0, 1], [1, 0]]
+    assert data.features[MATRIX].tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,20 @@ def filled_push(layout: PushLayout, arena: np.ndarray, counts: Sequence[int]) ->
     return push
 
 
+@pytest.mark.parametrize(("num_values", "num_bytes"), [(70_000, 140_000), (3, 6), (0, 0)])
+def test_a_body_has_two_bytes_for_a_number_and_no_others(num_values: int, num_bytes: int) -> None:
+    variables = [VariableSpec("w", (num_values,), "float32", 0)] * bool(num_values)
+    (layout,) = place(ModelSpec(tuple(variables), (RULES[0].config(),)), 1)
+    push_layout = PushLayout.of(layout, 1, ())
+    role, ps = (WireCodec(BOTH, layout, push_layout) for _ in range(2))
+    push = PushBuffer.empty(push_layout, ())
+    push.num_examples = 17
+    head = len(push.body) - 4 * num_values
+    body = role.encode_push(push)
+    assert (role.arena_nbytes(np.zeros(4 * num_values, np.uint8)), len(body) - head) == (num_bytes, num_bytes)
+    assert ps.decode_push(bytearray(body)).num_examples == 17
+
+
 @pytest.mark.parametrize("counts", [(), (5, 4, 0), (0, 0, 0), (3, 0, 2), (60, 7, 1)])
 def test_a_push_arrives_with_its_gradients_rounded_and_all_else_to_the_bit(counts: Sequence[int]) -> None:
     tables = TABLES if counts else ()
