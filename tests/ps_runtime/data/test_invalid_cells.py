@@ -267,13 +267,14 @@ def test_a_column_does_not_widen_beside_a_whole_number_that_is_too_long(
         opened(written(tmp_path, kind, table), kind, invalid=policy)
 
 
+@pytest.mark.parametrize("number", ["0x1F", "0X1f"])
 @pytest.mark.parametrize("last", ["1", "1.5"])
 def test_hexadecimal_numbers_are_invalid_whether_a_column_widens_or_not(
-    tmp_path: Path, last: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, number: str, last: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psflow.ps_runtime.tabular_files.delimited_file.INFERRED_ROWS", 20)
     xs: list[Any] = list(range(ROWS))
-    xs[30], xs[50] = "0x1F", last
+    xs[30], xs[50] = number, last
     data = opened(written(tmp_path, "csv", {"x": xs, "y": [row % 2 for row in range(ROWS)]}), invalid="drop")
     features, _ = data.read(0, 0, ROWS - 1)
     assert features["x"].tolist() == [*range(30), *range(31, 50), float(last), *range(51, ROWS)]
