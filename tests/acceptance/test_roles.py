@@ -187,6 +187,7 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
     roles["worker"].await_words("made its first step")
+    roles["evaluator"].await_words("Finished evaluation at step")  # before that it may not be part of the job yet
     assert [roles[role].kill() for role in ("worker", "evaluator")] == [-9, -9]
     again = {role: started(start, cluster, role, 10**9) for role in ("evaluator", "worker")}
     again["worker"].await_words("made its first step")
