@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +31,8 @@ DPI = 100
 
 
 def import_libraries() -> None:
-    """Import what the functions of this module import, for more than a second, and read fonts by a first plot.
-
-    Raises nothing: a function that lacks a library reports that.
-    """
-    with collector_at_rest(), suppress(Exception):
+    """Import what the functions of this module import, for more than a second, and read fonts by a first plot."""
+    with collector_at_rest():
         import sklearn.metrics  # noqa: F401 - for its later users
 
         figure = new_figure(1.0, 1.0)

@@ -141,7 +141,7 @@ class Plotter:
     def _run(self) -> None:
         self._has_begun.wait()
         if not self._is_closing.is_set():
-            import_libraries()
+            self._attempt(import_libraries)
         rest_secs = FIRST_SECS
         while not self._is_closing.wait(rest_secs):
             self._has_best.wait()
