@@ -132,8 +132,13 @@ class PulledVariables:
 
     def finish(self) -> None:
         """Refresh `variables`. Blocks."""
-        for index, ask in self._asked.items():
+        for index, shard in enumerate(self._shards):
+            if index not in self._asked and shard.connection.arena is not None:
+                self._read(index, shard)  # while the others work
+        for index, ask in reversed(self._asked.items()):  # the last one answers last: the rest is there by then
             self._receive(index, ask)
+            if self._shards[index].connection.arena is not None:
+                self._read(index, self._shards[index])
         self._asked.clear()
         if self._carried is not None:
             body, codec = memoryview(self._carried.body), self._codecs[0]
@@ -143,9 +148,6 @@ class PulledVariables:
                 np.copyto(self._arenas[0], np.frombuffer(values, np.uint8))
             self.versions[0] = self._carried.version
             self._carried = None
-        for index, shard in enumerate(self._shards):
-            if shard.connection.arena is not None:
-                self._read(index, shard)
         for whole, parts in self._split.values():
             for rows, part in parts:
                 whole[rows] = part

@@ -84,6 +84,8 @@ class ShardClient:
         self._checked_at = time.monotonic()
         self._connection: Connection | None = None
         self._sent: Message | None = None
+        self._deposited: Message | None = None
+        """A request without a reply that the ps may not have seen yet."""
         self._wire: WireFormat | None = None
         self.num_reconnects = -1
         self.sequence = 0
@@ -157,6 +159,19 @@ class ShardClient:
         except BrokenPeerError as error:
             self._come_back(error)
 
+    def deposit(self, message: Message) -> bool:
+        """Leave a request without a reply for the ps to find at its next event; False if it must be sent.
+
+        If the connection breaks before the next request is answered, it is repeated before that.
+        """
+        self._identity.sign(message)
+        try:
+            is_there = self.connection.deposit(message)
+        except BrokenPeerError:
+            return False  # sending it brings a new connection
+        self._deposited = message if is_there else None
+        return is_there
+
     def receive(self, what: str, timeout_secs: float, into: memoryview | None = None) -> Message:
         """Wait for the reply to the request under way.
 
@@ -166,9 +181,12 @@ class ShardClient:
         while True:
             try:
                 connection = self.connection
-                return self._await(partial(connection.receive, into=into), connection.peer, what, deadline)
+                reply = self._await(partial(connection.receive, into=into), connection.peer, what, deadline)
             except BrokenPeerError as error:
                 self._come_back(error)
+            else:
+                self._deposited = None
+                return reply
 
     def request(self, message: Message, what: str, timeout_secs: float, into: memoryview | None = None) -> Message:
         """Send a request and wait for its reply."""
@@ -200,7 +218,7 @@ class ShardClient:
                     raise WaitTimeoutError(whom, what, deadline.timeout_secs) from None
 
     def _come_back(self, error: BrokenPeerError) -> None:
-        """Reconnect and repeat the request under way, or raise `error` when the ps stays away."""
+        """Reconnect and repeat what is under way, or raise `error` when the ps stays away."""
         deadline = Deadline(self._reconnect_secs)
         self.connection.close()
         while True:
@@ -208,6 +226,9 @@ class ShardClient:
             try:
                 self.open(timeout_secs=max(RETRY_SECS, deadline.remaining_secs))
                 assert self._sent is not None
+                if self._deposited is not None:
+                    self.connection.send(self._deposited)
+                    self._await(self.connection.receive, self.connection.peer, "take what was deposited", deadline)
                 self.connection.send(self._sent)
                 return
             except (BrokenPeerError, WaitTimeoutError):

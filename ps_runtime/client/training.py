@@ -176,9 +176,10 @@ class TrainingClient:
                 raise NanGradientError(self._clients.name, *found, self._global_step)
             body = self._codecs[index].encode_push(push)
             messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=body)
-        for index in self._others:
+        sent = [index for index in self._others if not self._shards[index].deposit(messages[index])]
+        for index in sent:
             self._shards[index].send(messages[index])
-        for index in self._others:
+        for index in sent:
             self._shards[index].receive("take the push", REPLY_TIMEOUT_SECS)
         self._num_tickets -= 1
         messages[0].flags = self._num_tickets

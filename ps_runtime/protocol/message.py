@@ -114,6 +114,8 @@ class Message:
     room: Room = field(default=no_room, repr=False, compare=False)
     tail: Body = b""
     """The end of the body of a reply, sent behind `body` from where it lies; the peer receives one body."""
+    is_deposited: bool = field(default=False, repr=False, compare=False)
+    """Whether this request has no reply, and its body stays as it is until the sender's next request is answered."""
 
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object.

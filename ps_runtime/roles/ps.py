@@ -199,6 +199,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> 
         unix=transport.unix != "never",
         certificate=job.certificate,
         arena=arena,
+        takes_deposits=parts.handler.job_requests is None,
         max_connections=_max_connections(job.num_workers + 1),
         awake_secs=awake_secs(job.num_ps + job.num_workers + 1),
     )

@@ -124,6 +124,8 @@ class PsHandler:
             method = self._kinds.get(message.kind)
             if method is None:
                 raise ProtocolError(sender.name, f"this ps does not accept {message.kind.name}")
+            if message.is_deposited and (message.kind is not Kind.PUSH or self.job_requests is not None):
+                raise ProtocolError(sender.name, f"this ps does not accept {message.kind.name} as a deposit")
             return method(peer, sender, message)
         except Refusal as error:
             return [(peer, refusal(error.code, error.reason))]
@@ -135,7 +137,10 @@ class PsHandler:
         self._pushes.pop(peer, None)
         self._codec_of.pop(peer, None)
         sender = self._peers.pop(peer, None)
-        if sender is None or self.job_requests is None:
+        if sender is None:
+            return []
+        if self.job_requests is None:
+            self.shard.keep(sender.incarnation_key)
             return []
         return self.job_requests.disconnected(peer, sender)
 
@@ -225,8 +230,7 @@ class PsHandler:
     def _pull(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
-        if sender.purpose is Purpose.TRAIN and self.job_requests is None:
-            self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
+        self._settle(sender, message.body)
         is_read = message.flags & NO_BODY
         body = b"" if is_read else self._codec_of[peer].encode_arena(self.shard.arrays.arena)
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
@@ -235,14 +239,19 @@ class PsHandler:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
         ids, end = self.shard.push_layout.rows.read_ids(np.frombuffer(message.body, np.uint8))
-        if sender.purpose is Purpose.TRAIN and self.job_requests is None:
-            self.shard.settle(*decode_entries(message.body[end:], self.shard.num_settled))
+        self._settle(sender, message.body[end:])
         try:
             rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:
             raise ProtocolError(sender.name, str(error)) from error
         body = self._codec_of[peer].encode_rows(rows, [len(some) for some in ids])
         return [(peer, Message(Kind.ROWS, version=self.shard.version, body=body))]
+
+    def _settle(self, sender: Peer, log: Body) -> None:
+        """Apply the decisions that a replica forwards; what is then still held of it was in its own memory."""
+        if sender.purpose is Purpose.TRAIN and self.job_requests is None:
+            self.shard.settle(*decode_entries(log, self.shard.num_settled))
+            self.shard.keep(sender.incarnation_key)
 
     def _push(self, peer: int, sender: Peer, message: Message) -> Iterable[Reply]:
         sender.must_train(message)
@@ -254,6 +263,8 @@ class PsHandler:
         key = sender.incarnation_key
         if self.job_requests is None:
             self.shard.hold(key, message.sequence, message.version, push)
+            if message.is_deposited:
+                return []
             self.shard.keep(key)
             return [(peer, Message(Kind.DONE))]
         parameters = None

@@ -10,6 +10,7 @@ Laws, which the test suite runs for every transport:
 4. The body of a reply is copied or sent before the next event is handled. One that was made in the `room` of a request
    is copied no more; it can only be the reply of that connection to that request, returned by that `handle`.
 5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
+6. A deposited request has no reply. It is handled before any later event, also if its sender has died meanwhile.
 
 An event is a message, the end of a connection, or what the ps itself posts (files are written, a timer rang).
 """
@@ -117,13 +118,28 @@ class Connection(ABC):
             If this end was closed; if the peer is gone; if it breaks the protocol.
         """
 
+    def deposit(self, message: Message) -> bool:
+        """Leave a request without a reply in shared memory, where the ps finds it at its next event; wake no one.
+
+        One at a time: the next request is an ordinary one, and its reply gives the memory of the body back. Return
+        False, and do nothing, without shared memory for it, or if the ps takes no deposits.
+
+        Raises
+        ------
+        ProtocolError
+            If the reply to the last request has not been received yet, or the last request was deposited, too.
+        ClosedError, BrokenPeerError
+            If this end was closed; if the peer is known to be gone.
+        """
+        return False
+
     @abstractmethod
     def outbox(self, nbytes: int) -> memoryview | None:
         """Return a place for the body of the next request, so that sending it copies nothing; None without enough room.
 
         The view belongs to this role until a request is sent; then to the ps until the reply was received, also if the
         request had another body. So ask for a view for each body; there are two views of a size, returned in turn while
-        a request is under way, the same ones each time.
+        a request is under way, the same ones each time. None also while one is deposited and a request is under way.
         """
 
     @abstractmethod

@@ -25,6 +25,9 @@ from psflow.ps_runtime.transport.shared_memory import SharedMemory
 INLINE_BYTES = 4096
 """Bodies up to this size go through the socket: there they cost no more."""
 _PAGE_BYTES = 4096
+_DEPOSIT_START = 64
+"""In the page of the mark, two int64 and a header: whether the ps takes deposits, how many there were, the last one."""
+_TAKES, _NUMBER = range(2)
 _MAX_VIEWS = 64
 
 
@@ -81,23 +84,27 @@ class Tray:
 
 
 class Mailbox:
-    """The shared memory of one connection: a page for the mark, a tray for requests, a tray for replies."""
+    """The shared memory of one connection: a page for mark and deposit, a tray for requests, a tray for replies."""
 
     def __init__(self, memory: SharedMemory, request_bytes: int, reply_bytes: int) -> None:
         self.memory = memory
         """Number of bytes that the peer maps."""
         self.mark = header_words(memory.bytes)
         """Page where the peer marks that it reads the arena, and the ps that it stays behind; see `reading`."""
+        self._map_deposit(memory.bytes)
+        self._num_taken = 0
         self.requests = _tray(memory.bytes, _PAGE_BYTES, request_bytes)
         self.replies = _tray(memory.bytes, _PAGE_BYTES + 2 * _paged(request_bytes), reply_bytes)
 
     @classmethod
-    def create(cls, request_bytes: int, reply_bytes: int) -> Mailbox:
+    def create(cls, request_bytes: int, reply_bytes: int, *, takes_deposits: bool = False) -> Mailbox:
         """Return a new mailbox.
 
         Raises OSError if the system has no shared memory to give.
         """
-        return cls(SharedMemory.create(_size(request_bytes, reply_bytes)), request_bytes, reply_bytes)
+        mailbox = cls(SharedMemory.create(_size(request_bytes, reply_bytes)), request_bytes, reply_bytes)
+        mailbox._deposits[_TAKES] = int(takes_deposits)
+        return mailbox
 
     @classmethod
     def attach(cls, fd: int, request_bytes: int, reply_bytes: int) -> Mailbox:
@@ -108,12 +115,37 @@ class Mailbox:
         memory = SharedMemory.attach(fd, _size(request_bytes, reply_bytes), writable=True)
         return cls(memory, request_bytes, reply_bytes)
 
+    @property
+    def takes_deposits(self) -> bool:
+        """Whether the ps looks for deposited requests here."""
+        return bool(self._deposits[_TAKES])
+
+    def deposit(self, header: bytes) -> None:
+        """Show the ps a request whose body is in the tray; the number changes last, so that no torn one is seen."""
+        self._deposit[:] = header
+        self._deposits[_NUMBER] += 1
+
+    def take_deposit(self) -> memoryview | None:
+        """Return the header of the request that the peer has deposited since the last call; None if there is none."""
+        number = self._deposits[_NUMBER]
+        if number == self._num_taken:
+            return None
+        self._num_taken = number
+        return memoryview(bytes(self._deposit))
+
     def close(self) -> None:
         """Release the memory; views of bodies keep the mapping. Idempotent."""
         self.memory.close()
         nothing = np.empty(0, np.uint8)
         self.requests, self.replies = Tray(nothing, nothing), Tray(nothing, nothing)
         self.mark = memoryview(bytearray(_PAGE_BYTES)).cast("q")
+        self._map_deposit(np.zeros(_PAGE_BYTES, np.uint8))
+        self._num_taken = 0
+
+    def _map_deposit(self, page: NDArray[np.uint8]) -> None:
+        start = _DEPOSIT_START + 2 * 8
+        self._deposits = page[_DEPOSIT_START:start].data.cast("q")
+        self._deposit = page[start : start + HEADER.size].data
 
 
 def _tray(block: NDArray[np.uint8], start: int, nbytes: int) -> Tray:
@@ -179,7 +211,11 @@ class Inbox:
                 return None
             if self.transport_flags & (IN_MAILBOX | SECOND_HALF):
                 self._num_header = 0
-                return self._with_body_of_tray(message, into)
+                message.body = self._body_in_tray(self.transport_flags, self._length)
+                if into is not None and len(into) == self._length:
+                    into[:] = message.body
+                    message.body = into
+                return message
             self._message = message
         if self._length:
             if not self._read_body(into):
@@ -191,31 +227,39 @@ class Inbox:
         self._received = 0
         return message
 
+    def deposited(self, header: memoryview) -> Message:
+        """Return the request that `header` announces in the tray, whatever is being read.
+
+        Raises ProtocolError on an invalid header, or a body beyond the limit.
+        """
+        message, length, flags = self._parse(header)
+        message.body, message.is_deposited = self._body_in_tray(flags, length), True
+        return message
+
     def _read_header(self) -> Message | None:
         missing = self._header[self._num_header :] if self._num_header else self._header
         self._num_header += self._receive(missing)
         if self._num_header < HEADER.size:
             return None
-        message, length = decode_header(self._header)
+        message, self._length, self.transport_flags = self._parse(self._header)
+        return message
+
+    def _parse(self, header: memoryview) -> tuple[Message, int, int]:
+        """Return the announced message, the length of its body, and its transport flags."""
+        message, length = decode_header(header)
         limit = self._limit(message.kind)
         if length > limit:
             raise ProtocolError(
                 "peer", f"announced {length} bytes as the body of {message.kind.name}, at most {limit} are allowed"
             )
-        self._length = length
-        self.transport_flags = message.flags & TRANSPORT_FLAGS
-        message.flags ^= self.transport_flags
-        return message
+        transport_flags = message.flags & TRANSPORT_FLAGS
+        message.flags ^= transport_flags
+        return message, length, transport_flags
 
-    def _with_body_of_tray(self, message: Message, into: memoryview | None) -> Message:
+    def _body_in_tray(self, flags: int, length: int) -> memoryview:
         if self.tray is None:
             raise ProtocolError("peer", "announced a body in a mailbox that it does not have")
-        body = self.tray.get(self.transport_flags, self._length)
-        if into is not None and len(into) == self._length:
-            into[:] = body
-            body = into
-        message.body = body
-        return message
+        return self.tray.get(flags, length)
 
     def _read_body(self, into: memoryview | None) -> bool:
         while self._received < self._length:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from psflow.ps_runtime.protocol.message import (
     encode_header,
 )
 from psflow.ps_runtime.transport.inbox import INLINE_BYTES, Inbox, Mailbox
+from psflow.ps_runtime.transport.reading import Marks
 
 _NOTHING = memoryview(b"")
 _MOST_SPARES = 2
@@ -114,6 +116,14 @@ class ServerConnection:
             self.mailbox.replies.turn = 1 if self._inbox.transport_flags & REPLY_IN_SECOND_HALF else 0
             message.room = self._room
         return message
+
+    def take_deposit(self) -> Message | None:
+        """Return the request that the peer has deposited since the last call; None if there is none.
+
+        Raises ProtocolError if it is invalid.
+        """
+        header = None if self.mailbox is None else self.mailbox.take_deposit()
+        return None if header is None else self._inbox.deposited(header)
 
     def _room(self, nbytes: int) -> memoryview | None:
         return None if self.mailbox is None else self.mailbox.replies.room(nbytes)
@@ -211,6 +221,22 @@ class ServerConnection:
         if kind.is_reply:
             raise ProtocolError("peer", f"{kind.name} is not a request")
         return self._handler.max_body_bytes(self.number, kind)
+
+
+class ArenaReaders:
+    """`Readers`: all readers of a large arena: those that map it, and those that it is being sent to."""
+
+    def __init__(self, marks: Marks, connections: Mapping[int, ServerConnection]) -> None:
+        self._marks = marks
+        self._connections = connections
+
+    def begin(self, counter: int) -> None:  # noqa: D102
+        self._marks.begin(counter)  # at once: a reader that sees the counter before the promise restarts
+        for connection in self._connections.values():
+            connection.detach()
+
+    def await_past(self, stop: int) -> None:  # noqa: D102
+        self._marks.await_past(stop)
 
 
 def say_at_once(sock: socket.socket, words: Message) -> None:

@@ -51,7 +51,7 @@ class Shared:
             self.arena.close()
 
 
-def new_mailbox(request_bytes: int, arena: Arena | None) -> Mailbox:
+def new_mailbox(request_bytes: int, arena: Arena | None, *, takes_deposits: bool) -> Mailbox:
     """Return a mailbox for requests of up to `request_bytes`, and for replies as large, or as the arena.
 
     Raises OSError if this machine has no shared memory to give, saying why.
@@ -59,7 +59,8 @@ def new_mailbox(request_bytes: int, arena: Arena | None) -> Mailbox:
     reason = why_no_shared_memory()
     if reason:
         raise OSError(errno.ENOTSUP, reason)
-    return Mailbox.create(request_bytes, max(request_bytes, 0 if arena is None else arena.bytes.size))
+    reply_bytes = max(request_bytes, 0 if arena is None else arena.bytes.size)
+    return Mailbox.create(request_bytes, reply_bytes, takes_deposits=takes_deposits)
 
 
 def what_is_shared(mailbox: Mailbox, arena: Arena | None) -> tuple[Message, list[int]]:

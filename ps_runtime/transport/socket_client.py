@@ -69,7 +69,7 @@ class SocketConnection(Connection):
         self._sharing = sharing
         self._shared: Shared | None = None
         self._descriptors = Descriptors(sock)
-        self._is_waiting = False
+        self._is_waiting = self._has_deposited = False
         self._end: PsflowError | None = None
         self._receive_timeout_secs = 0.0
         self._num_requests = self._bytes_out = self._bytes_in = 0
@@ -127,13 +127,30 @@ class SocketConnection(Connection):
         self._num_requests += 1
         self._bytes_out += num_bytes
 
+    def deposit(self, message: Message) -> bool:  # noqa: D102
+        if self._end is not None:
+            raise self._end
+        if self._is_waiting or self._has_deposited:
+            raise ProtocolError("this role", "it deposited a request before it received the reply to the last one")
+        if self._shared is None or not self._shared.mailbox.takes_deposits:
+            return False
+        body = body_view(message)
+        flags = self._shared.mailbox.requests.put(body)
+        if not flags:
+            return False
+        self._shared.mailbox.deposit(encode_header(message, len(body), flags))
+        self._has_deposited = True
+        self._num_requests += 1
+        self._bytes_out += HEADER.size + len(body)
+        return True
+
     def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:  # noqa: D102
         if self._end is not None:
             raise self._end
         if not self._is_waiting:
             raise ProtocolError("this role", "it waits for a reply but has sent no request")
         message = self._await(timeout_secs, into)
-        self._is_waiting = False
+        self._is_waiting = self._has_deposited = False
         if self._shared is not None:
             self._shared.take_turns(self._inbox.transport_flags)
         self._bytes_in += HEADER.size + len(message.body)
@@ -154,7 +171,9 @@ class SocketConnection(Connection):
         self._sharing = "never"
 
     def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
-        return None if self._shared is None else self._shared.mailbox.requests.room(nbytes)
+        if self._shared is None or (self._has_deposited and self._is_waiting):
+            return None
+        return self._shared.mailbox.requests.room(nbytes)
 
     def keep(self) -> bool:  # noqa: D102
         return self._shared is not None and self._shared.keep(self._inbox.transport_flags)

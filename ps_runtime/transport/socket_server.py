@@ -11,7 +11,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Self
 
@@ -29,6 +29,7 @@ from psflow.ps_runtime.transport.listeners import (
 )
 from psflow.ps_runtime.transport.reading import LARGE_BYTES, Marks
 from psflow.ps_runtime.transport.server_connection import (
+    ArenaReaders,
     ServerConnection,
     Spares,
     UnauthenticatedConnections,
@@ -58,6 +59,7 @@ class SocketServer:
         *,
         certificate: str = "",
         arena: Arena | None = None,
+        takes_deposits: bool = False,
         max_connections: int = 256,
         max_unauthenticated: int = 32,
         hello_timeout_secs: float = 5.0,
@@ -76,6 +78,9 @@ class SocketServer:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._connections: dict[int, ServerConnection] = {}
+        self._takes_deposits = takes_deposits
+        self._depositors: dict[int, ServerConnection] = {}
+        """The connections with shared memory, if requests may be deposited there."""
         self._spares = Spares()
         self._max_unauthenticated = max_unauthenticated
         self._unauthenticated = UnauthenticatedConnections(max_unauthenticated, hello_timeout_secs)
@@ -97,7 +102,7 @@ class SocketServer:
             self.close()
             raise
         if arena is not None and self._lent is not None:
-            arena.readers = _ArenaReaders(self._marks, self._connections)
+            arena.readers = ArenaReaders(self._marks, self._connections)
 
     def _listen(self, tcp_host: str | None, unix: bool) -> Address:
         port: int | None = None
@@ -181,10 +186,11 @@ class SocketServer:
         self._selector.close()
         for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
             sock.close()
-        for connection in self._connections.values():
+        for connection in [*self._connections.values(), *self._lost]:
             self._marks.remove(connection.number)
             connection.close()
         self._connections.clear()
+        self._depositors.clear()
         self._unauthenticated = UnauthenticatedConnections(0, 0.0)
 
     def __enter__(self) -> Self:
@@ -260,12 +266,15 @@ class SocketServer:
                 self._transports_before.add(connection.transport)
             self._marks.remove(connection.number)
             self._selector.unregister(connection.socket)
-            connection.close()
+            connection.socket.close()
             self._lost.append(connection)
 
     def _bury(self) -> None:
         while self._lost:
             connection = self._lost.popleft()
+            if self._depositors.pop(connection.number, None) is not None:
+                self._take_deposit(connection)
+            connection.close()
             if connection.is_handled:
                 self._deliver(self._handler.disconnected(connection.number))
 
@@ -311,8 +320,11 @@ class SocketServer:
         if self._unauthenticated and self._unauthenticated.is_remote(connection.number) and self._is_full:
             self._refuse(connection, refusal("full", self._why_full))
             return
-        self._num_messages += 1
-        self._bytes_in += HEADER.size + len(message.body)
+        for depositor in tuple(self._depositors.values()):
+            self._take_deposit(depositor)  # `message` may name what these have deposited
+        if connection.number not in self._connections:
+            return  # lost for its deposit
+        self._count(message)
         connection.is_answered = False
         try:
             if message.kind is Kind.SHARE:
@@ -325,6 +337,22 @@ class SocketServer:
         if self._unauthenticated:
             self._unauthenticated.remove(connection.number)
 
+    def _take_deposit(self, connection: ServerConnection) -> None:
+        """Handle the request that a peer has deposited since the last look, if any; the peer may be gone."""
+        try:
+            message = connection.take_deposit()
+            if message is not None:
+                self._count(message)
+                replies = self._handler.handle(connection.number, message)
+                self._deliver(reply for reply in replies if reply[0] != connection.number)
+        except ProtocolError as error:
+            if connection.number in self._connections:
+                self._refuse(connection, refusal("protocol", error.reason))
+
+    def _count(self, message: Message) -> None:
+        self._num_messages += 1
+        self._bytes_in += HEADER.size + len(message.body)
+
     def _share(self, connection: ServerConnection) -> None:
         """Answer SHARE without the handler: only the way of the bodies changes."""
         kinds = (kind for kind in Kind if not kind.is_reply and kind is not Kind.HELLO)
@@ -332,7 +360,7 @@ class SocketServer:
         if connection.transport != "unix" or not request_bytes:
             raise ProtocolError("peer", "expected SHARE once, after HELLO, over a Unix socket")
         try:
-            mailbox = new_mailbox(request_bytes, self._arena)
+            mailbox = new_mailbox(request_bytes, self._arena, takes_deposits=self._takes_deposits)
         except OSError as error:
             self._deliver([(connection.number, refusal("memory", error.strerror or str(error)))])
             return
@@ -342,6 +370,8 @@ class SocketServer:
             self._lose(connection)
         else:
             self._marks.add(connection.number, mailbox.mark)
+            if self._takes_deposits:
+                self._depositors[connection.number] = connection
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for number, message in replies:
@@ -359,19 +389,3 @@ class SocketServer:
 
     def _watch(self, connection: ServerConnection, events: int) -> None:
         self._selector.modify(connection.socket, events, self._selector.get_key(connection.socket).data)
-
-
-class _ArenaReaders:
-    """All readers of a large arena: those that map it, and those that it is being sent to."""
-
-    def __init__(self, marks: Marks, connections: Mapping[int, ServerConnection]) -> None:
-        self._marks = marks
-        self._connections = connections
-
-    def begin(self, counter: int) -> None:
-        self._marks.begin(counter)  # at once: a reader that sees the counter before the promise restarts
-        for connection in self._connections.values():
-            connection.detach()
-
-    def await_past(self, stop: int) -> None:
-        self._marks.await_past(stop)

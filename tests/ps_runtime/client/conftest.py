@@ -1,7 +1,9 @@
-"""Ps in this process whose connections break on command."""
+"""Ps in this process whose connections break on command, with or without shared memory."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.client.shard_client import Connect, Identity, ShardClients, never_stop
-from psflow.ps_runtime.errors import BrokenPeerError
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError
 from psflow.ps_runtime.protocol.message import Kind, Message, Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.instructions import Refusal
@@ -19,8 +21,11 @@ from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.socket_server import SocketServer
 from tests.ps_runtime.rules import rules_of
 
 SECS = 200.0
@@ -32,7 +37,7 @@ class Storage:
     def __init__(self) -> None:
         self.error: Refusal | None = None
         self.handler: PsHandler
-        self.server: InProcessServer
+        self.server: InProcessServer | SocketServer
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
         raise OSError(f"no files of step {step}")
@@ -57,13 +62,27 @@ class FragileConnection(Connection):
         self.is_broken = False
 
     def send(self, message: Message) -> None:
-        self.ps.kinds.append(message.kind)
-        fault = self.ps.faults.pop(len(self.ps.kinds) - 1, None)
-        if fault == "request":
-            self.is_broken = True
-            raise BrokenPeerError(self.peer, "the line went dead")
+        is_lost = self._is_lost_after(message)
         self.inner.send(message)
-        self.is_broken = fault == "reply"
+        self.is_broken = is_lost
+
+    def deposit(self, message: Message) -> bool:
+        if self.transport != "shm":
+            return False
+        is_lost = self._is_lost_after(message)
+        is_there = self.inner.deposit(message)
+        self.ps.num_deposits += is_there
+        self.is_broken = is_lost
+        return is_there
+
+    def _is_lost_after(self, message: Message) -> bool:
+        if not self.is_broken:
+            self.ps.kinds.append(message.kind)
+            fault = self.ps.faults.pop(len(self.ps.kinds) - 1, None)
+            self.is_broken = fault == "request"
+        if self.is_broken:
+            raise BrokenPeerError(self.peer, "the line went dead")
+        return fault == "reply"
 
     def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:
         if self.is_broken:
@@ -74,10 +93,11 @@ class FragileConnection(Connection):
         pass
 
     def share(self, timeout_secs: float) -> None:
-        pass
+        self.inner.share(timeout_secs)
+        self.transport, self.arena = self.inner.transport, self.inner.arena
 
-    def outbox(self, nbytes: int) -> None:
-        return None
+    def outbox(self, nbytes: int) -> memoryview | None:
+        return self.inner.outbox(nbytes)
 
     def keep(self) -> bool:
         return self.inner.keep()
@@ -95,31 +115,53 @@ class FragileConnection(Connection):
 class Ps:
     """All ps of a job. `faults` maps the number of a request, over all connections, to what gets lost of it."""
 
-    def __init__(self, model: ModelSpec, num_ps: int, job: Job, *, is_stream: bool) -> None:
+    def __init__(self, model: ModelSpec, num_ps: int, job: Job, *, is_stream: bool, shares_memory: bool) -> None:
         self.model = model
+        self.num_deposits = 0
+        self._is_over = False
+        self._threads: list[threading.Thread] = []
         self.faults: dict[int, str] = {}
         self.notices_late = False
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
         self.key = JobKey("job", "token", model.digest, 8)
         optimizers = rules_of(model)
-        shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
+        new_arena = Arena.shared if shares_memory else Arena.private
+        shards = [
+            Shard(layout, optimizers, model.tables, num_ps, arena=new_arena(layout.nbytes))
+            for layout in place(model, num_ps)
+        ]
         self.job_requests = JobRequests(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []
         for index, shard in enumerate(shards):
             storage = Storage()
             storage.handler = PsHandler(self.key, shard, storage, self.job_requests if index == 0 else None)
-            storage.server = InProcessServer(storage.handler)
+            storage.server = self._serve(storage.handler) if shares_memory else InProcessServer(storage.handler)
             self.storages.append(storage)
             self.handlers.append(storage.handler)
             self.servers.append(storage.server)
+
+    def _serve(self, handler: PsHandler) -> SocketServer:
+        is_ps_0 = handler.job_requests is not None
+        server = SocketServer(handler, None, arena=handler.shard.arena, takes_deposits=not is_ps_0)
+
+        def run() -> None:
+            while not self._is_over:
+                server.run_once(SECS)
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+        return server
 
     @property
     def connect_functions(self) -> Sequence[Connect]:
         return [self._dial_of(index) for index in range(len(self.servers))]
 
     def _dial_of(self, index: int) -> Connect:
-        return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
+        server, name = self.servers[index], f"ps-{index}"
+        if isinstance(server, InProcessServer):
+            return lambda timeout_secs: FragileConnection(server.connect(name), self)
+        return lambda timeout_secs: FragileConnection(connect(server.address, "shm", timeout_secs, name), self)
 
     def shards(
         self, purpose: Purpose = Purpose.TRAIN, replica: int = 0, check: Callable[[], None] = never_stop
@@ -148,8 +190,16 @@ class Ps:
         return whole
 
     def close(self) -> None:
-        for server in self.servers:
+        self._is_over = True
+        for server, thread in zip(self.servers, self._threads, strict=False):
+            with contextlib.suppress(ClosedError):  # it has failed
+                server.post(list)
+            thread.join(SECS)
+        for server, handler in zip(self.servers, self.handlers, strict=True):
             server.close()
+            handler.shard.arena.close()
+        for connection in self.unnoticed:
+            connection.close()
 
 
 @pytest.fixture(scope="session")
@@ -161,11 +211,12 @@ def ps_of() -> Iterator[Callable[..., Ps]]:
         num_ps: int = 1,
         max_steps: int | None = None,
         input_spec: InputSpec | None = None,
+        shares_memory: bool = False,
         **facts: Any,
     ) -> Ps:
         input_spec = input_spec or InputSpec(1000, num_epochs=None)
         job = Job(input_spec, max_steps, None, num_shards=num_ps, **facts)
-        made.append(Ps(model, num_ps, job, is_stream=input_spec.is_stream))
+        made.append(Ps(model, num_ps, job, is_stream=input_spec.is_stream, shares_memory=shares_memory))
         return made[-1]
 
     yield make

@@ -72,25 +72,28 @@ def check(ps: Any) -> int:
     return num_reconnects
 
 
-@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize(("num_ps", "shares_memory"), [(1, False), (2, False), (2, True)])
 @pytest.mark.parametrize("lost", ["request", "reply"])
 @pytest.mark.parametrize("notices_late", [False, True])
-def test_a_run_is_the_same_wherever_a_connection_breaks(ps_of, monkeypatch, num_ps, lost, notices_late):
+def test_a_run_is_the_same_wherever_a_connection_breaks(ps_of, monkeypatch, num_ps, shares_memory, lost, notices_late):
     monkeypatch.setattr(shard_client, "RETRY_SECS", 0.001)
-    undisturbed = ps_of(MODEL, num_ps, max_steps=NUM_STEPS)
+    undisturbed = ps_of(MODEL, num_ps, max_steps=NUM_STEPS, shares_memory=shares_memory)
     assert check(undisturbed) == 0
+    assert undisturbed.num_deposits == NUM_STEPS * shares_memory
     broke = 0
     for number in range(len(undisturbed.kinds)):
-        ps = ps_of(MODEL, num_ps, max_steps=NUM_STEPS)
+        ps = ps_of(MODEL, num_ps, max_steps=NUM_STEPS, shares_memory=shares_memory)
         ps.faults = {number: lost}
         ps.notices_late = notices_late
         broke += check(ps)
     # a greeting that is said once more is no return, and who says good-bye does not come back
-    assert broke == len(undisturbed.kinds) - 2 * num_ps - num_ps
+    num_unanswered = int(shares_memory and lost == "reply")  # the last deposit, which only the good-bye follows
+    assert broke == len(undisturbed.kinds) - 2 * num_ps - num_ps - num_unanswered
 
 
-def test_a_run_is_the_same_though_connections_break_all_the_time(ps_of):
-    ps = ps_of(MODEL, 2, max_steps=NUM_STEPS)
+@pytest.mark.parametrize("shares_memory", [False, True])
+def test_a_run_is_the_same_though_connections_break_all_the_time(ps_of, shares_memory):
+    ps = ps_of(MODEL, 2, max_steps=NUM_STEPS, shares_memory=shares_memory)
     ps.faults = {number: "request" if number % 2 else "reply" for number in range(6, 80, 3)}
     ps.notices_late = True
     assert check(ps) >= 8

@@ -79,18 +79,37 @@ class Servers:
         for index, shard in enumerate(shards):
             self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.job_requests if index == 0 else None))
         self.inbox: dict[tuple[int, int], Message] = {}
+        self._deposits: dict[tuple[int, int], Message] = {}
+        """By (ps, connection), not taken yet."""
+        self._lent: dict[tuple[int, int], bytearray] = {}
+        """Bodies of deposits, which stay until the next request of that connection is answered."""
         self._numbers = itertools.count(1)
 
     def connect(self) -> int:
         return next(self._numbers)
 
+    def deposit(self, ps: int, peer: int, message: Message) -> None:
+        body = self._lent[ps, peer] = bytearray(memoryview(message.body).cast("B"))
+        self._deposits[ps, peer] = dataclasses.replace(message, body=memoryview(body), is_deposited=True)
+
+    def _take_deposits(self, ps: int) -> None:
+        for key in [key for key in self._deposits if key[0] == ps]:
+            replies = self.handlers[ps].handle(key[1], self._deposits.pop(key))
+            self.deliver(ps, [reply for reply in replies if reply[0] != key[1]])
+
+    def _reclaim(self, ps: int, peer: int) -> None:
+        body = self._lent.pop((ps, peer), bytearray())
+        body[:] = b"\xff" * len(body)
+
     def send(self, ps: int, peer: int, message: Message) -> Message | None:
+        self._take_deposits(ps)
         handler = self.handlers[ps]
         if len(memoryview(message.body).cast("B")) > handler.max_body_bytes(peer, message.kind):
             raise ProtocolError("peer", "too long")
         body = bytearray(memoryview(message.body).cast("B"))  # a handler may write to it, but not keep it
         self.deliver(ps, handler.handle(peer, message.with_body(memoryview(body))))
         body[:] = b"\xff" * len(body)
+        self._reclaim(ps, peer)
         return self.inbox.pop((ps, peer), None)
 
     def deliver(self, ps: int, replies: Any) -> None:
@@ -101,8 +120,10 @@ class Servers:
             self.inbox[ps, peer] = reply.with_body(body)
 
     def disconnect(self, ps: int, peer: int) -> None:
+        self._take_deposits(ps)
         self.inbox.pop((ps, peer), None)
         self.deliver(ps, self.handlers[ps].disconnected(peer))
+        self._reclaim(ps, peer)
         self.inbox.pop((ps, peer), None)
 
     def hello(

@@ -169,7 +169,12 @@ class TornPushes(RuleBasedStateMachine):
         else:
             replica.ticket, replica.awaits = False, True
             self.commit(key, sequence, replica.gradients)
-        self.send(index, ps, Message(Kind.PUSH, sequence=sequence, body=body))
+        push = Message(Kind.PUSH, sequence=sequence, body=body)
+        if ps and data.draw(st.booleans()):
+            replica.last[ps] = self.servers.signed(push, index, replica.incarnation)
+            self.servers.deposit(ps, replica.connections[ps], replica.last[ps])
+        else:
+            self.send(index, ps, push)
         self.hear_what_was_held()
 
     def draw_gradients(self, replica, data):

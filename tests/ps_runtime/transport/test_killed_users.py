@@ -116,6 +116,13 @@ def read_and_never_end(address: Address) -> None:
     signal.pause()
 
 
+def deposit_and_push_no_more(address: Address) -> None:
+    connection = open_connection(address)
+    push(connection)
+    assert connection.deposit(Message(Kind.PUSH, body=connection.outbox(BODY_BYTES)))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def serve(say_address: int) -> None:
     arena = Arena.shared(ARENA_BYTES)
     server = SocketServer(Pages(arena), None, arena=arena)
@@ -159,7 +166,7 @@ def users_of(inodes: set[str]) -> list[str]:
 def ps() -> Iterator[tuple[SocketServer, Pages]]:
     arena = Arena.shared(ARENA_BYTES)
     pages = Pages(arena)
-    with SocketServer(pages, None, arena=arena) as server:
+    with SocketServer(pages, None, arena=arena, takes_deposits=True) as server:
         yield server, pages
     arena.close()
 
@@ -194,6 +201,13 @@ def test_a_replica_that_is_killed_at_any_moment_is_gone_and_the_others_go_on(oth
     run_until(server, lambda: len(pages.gone) == 4)
     assert memories("self") == before
     assert not any(name.startswith("psflow") for name in os.listdir("/dev/shm"))
+
+
+def test_a_deposit_outlives_a_process_that_is_killed(ps, processes):
+    server, pages = ps
+    processes.start(lambda: deposit_and_push_no_more(server.address))
+    run_until(server, lambda: pages.gone == [1])
+    assert pages.version == 2
 
 
 def test_a_reader_that_is_killed_holds_the_ps_up_once_at_most(ps, processes):
