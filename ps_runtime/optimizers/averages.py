@@ -17,9 +17,9 @@ from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
 
 @dataclass(frozen=True)
 class MovingAverage(Optimizer):
-    """Move a value towards the value of a batch: ``m += learning_rate * (x - m)``, where a push carries ``x``.
+    """Move a value towards that of a batch: ``m = (1 - learning_rate) * m + learning_rate * x``; a push carries ``x``.
 
-    A variance stays positive whatever the number of pushes, since each result lies between ``m`` and ``x``.
+    A variance stays positive whatever the number of pushes: both terms are.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class MovingAverage(Optimizer):
 
     def update(self, operands: UpdateOperands) -> None:
         """Apply one value in place; see `Optimizer.update`."""
-        np.subtract(operands.gradients, operands.parameters, out=operands.gradients)
+        np.multiply(operands.parameters, 1.0 - operands.learning_rate, out=operands.scratch)
         np.multiply(operands.gradients, operands.learning_rate, out=operands.gradients)
-        np.add(operands.parameters, operands.gradients, out=operands.parameters)
+        np.add(operands.scratch, operands.gradients, out=operands.parameters)
 
     def _range_faults(self) -> Iterator[str]:
         yield from super()._range_faults()

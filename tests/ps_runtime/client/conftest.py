@@ -69,16 +69,17 @@ class FragileConnection(Connection):
     def deposit(self, message: Message) -> bool:
         if self.transport != "shm":
             return False
-        is_lost = self._is_lost_after(message)
+        is_lost = self._is_lost_after(message, is_deposit=True)
         is_there = self.inner.deposit(message)
         self.ps.num_deposits += is_there
         self.is_broken = is_lost
         return is_there
 
-    def _is_lost_after(self, message: Message) -> bool:
+    def _is_lost_after(self, message: Message, *, is_deposit: bool = False) -> bool:
         if not self.is_broken:
             self.ps.kinds.append(message.kind)
             fault = self.ps.faults.pop(len(self.ps.kinds) - 1, None)
+            self.ps.hit = (message, is_deposit) if fault else self.ps.hit
             self.is_broken = fault == "request"
         if self.is_broken:
             raise BrokenPeerError(self.peer, "the line went dead")
@@ -122,6 +123,8 @@ class Ps:
         self._threads: list[threading.Thread] = []
         self.faults: dict[int, str] = {}
         self.notices_late = False
+        self.hit: tuple[Message, bool] | None = None
+        """The last message that a fault has met, and whether it was deposited."""
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
         self.key = JobKey("job", "token", model.digest, 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import UsageError
@@ -23,6 +23,7 @@ def test_an_average_moves_by_its_weight_towards_each_batch() -> None:
     assert updated(MovingAverage(1.0), 1.0, [11.0, 2.0], 1.0) == 2.0
 
 
+@example(first=2.0**53 + 4, pushes=[1.0], rate=1.0)  # as a step towards the push, it would be 0
 @given(
     first=st.floats(1e-30, 1e30),
     pushes=st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=20),

@@ -61,10 +61,16 @@ class Kill:
 
     def send(self, client, message):
         """Stand for `ShardClient.send`."""
+        return self.say(SEND, client, message)
+
+    def deposit(self, client, message):
+        """Stand for `ShardClient.deposit`."""
+        return self.say(DEPOSIT, client, message)
+
+    def say(self, how, client, message):
         who, ps = client._identity, int(client.connection.peer.removeprefix("ps-").split()[0])
         if who.name != "chief-0":
-            SEND(client, message)
-            return
+            return how(client, message)
         self.first_life = self.first_life if self.first_life is not None else who.incarnation
         self.said[who.incarnation, message.kind, ps] += 1
         is_first = who.incarnation == self.first_life
@@ -72,17 +78,18 @@ class Kill:
         if is_first and (self.has_hit or (here and not self.is_sent)):
             self.has_hit = True
             raise KilledError
-        SEND(client, message)
+        result = how(client, message)
         if is_first and here:
             self.has_hit = True
             raise KilledError
+        return result
 
     def of_later_lives(self, kind):
         """Return how often a later life has said something."""
         return sum(number for (life, said, _), number in self.said.items() if said is kind and life != self.first_life)
 
 
-SEND = ShardClient.send
+SEND, DEPOSIT = ShardClient.send, ShardClient.deposit
 
 
 def name_dials(connect_functions):
@@ -143,6 +150,7 @@ def test_a_chief_that_is_lost_at_any_message_is_taken_over_from_with_the_bits_of
 ):
     kill = replace(kill)
     monkeypatch.setattr(ShardClient, "send", lambda client, message: kill.send(client, message))
+    monkeypatch.setattr(ShardClient, "deposit", lambda client, message: kill.deposit(client, message))
     estimator, events = estimator_at(tmp_path), []
     with Attempt(estimator, TrainSpec(shuffled, MAX_STEPS), None, num_ps=2) as attempt:
         job = attempt.job()

@@ -266,7 +266,7 @@ def test_without_memory_asking_for_nothing_else_is_an_error(service, no_memory):
 
 
 def test_a_ps_that_cannot_make_a_mailbox_says_why(service, monkeypatch):
-    def create(*_):
+    def create(*_, **options):
         raise OSError(24, "Too many open files")
 
     connection = connect(service.server.address, "shm", SECS, "ps-0")
