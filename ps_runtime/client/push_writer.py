@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,11 +51,11 @@ class PushWriter:
         self._push_layout = PushLayout.of(layout, len(model.optimizers), model.tables)
         self._tables = tables = model.tables
         shapes = {variable.name: variable.shape for variable in model.variables}
-        self._pieces = [
-            (p.variable, None if p.shape == shapes[p.variable] else slice(p.row_start, p.row_stop))
-            for p in layout.pieces[: self._push_layout.num_pieces]
-        ]
-        """Variable and rows (None: all) of each piece that has gradients."""
+        pieces = layout.pieces[: self._push_layout.num_pieces]
+        self._names = [p.variable for p in pieces]
+        """The variable of each piece that has gradients."""
+        self._parts = [None if p.shape == shapes[p.variable] else slice(p.row_start, p.row_stop) for p in pieces]
+        """The rows of each; None: all."""
         self._splits = splits
         ends = [sum(p.offset + p.nbytes <= group.stop for p in layout.pieces) for group in layout.groups]
         self._groups = [
@@ -87,9 +88,12 @@ class PushWriter:
     def _write_dense(self, body: _Body, gradients: Gradients) -> None:
         """Write the gradients of variables; those of a group that all are to be copied, by one call."""
         push = body.push
+        given: list[Any] = [*map(gradients.get, self._names)]
+        if all(map(is_, given, body.views)):
+            push.mask[:] = 1  # all were made there
+            return
         values: list[Any] = []
-        for (name, part), view in zip(self._pieces, body.views, strict=True):
-            value: Any = gradients.get(name)
+        for value, part, view in zip(given, self._parts, body.views, strict=True):
             if value is not None:
                 if value.base is not None and value is not view and np.may_share_memory(value, push.bytes):
                     value = value.copy()  # it was made in the place of another
@@ -151,7 +155,7 @@ class PushWriter:
                 return body
         push = PushBuffer(self._push_layout, room)
         views = piece_views(self._layout, push.gradients)
-        whole = ((name, view) for (name, part), view in zip(self._pieces, views, strict=True) if part is None)
+        whole = ((name, view) for name, part, view in zip(self._names, self._parts, views, strict=True) if part is None)
         body = _Body(room, push, views, dict(whole))
         self._bodies = [body, *self._bodies[:1]]
         return body

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -174,6 +175,8 @@ class GradientFn:
         """Return the gradients that were given to an optimizer, after checking them."""
         given = op.gradients or {}
         self._check_names(index, given)
+        if all(map(is_, given.values(), map(scope.provided.get, given))):
+            return dict(given)  # of the right shapes and dtypes
         gradients: Gradients = {}
         for name, value in given.items():
             known = self._declared.get(name)

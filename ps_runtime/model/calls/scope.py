@@ -165,7 +165,9 @@ class CallScope(ModelScope):
     row_source: RowSource | None = None
     """Required if there are tables."""
     buffers: Callable[[], Mapping[str, NDArray[Any]]] | None = None
-    """Provides memory for the gradients of some variables."""
+    """Provides memory for the gradients of some variables, the same during a call."""
+    provided: Mapping[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False)
+    """What `buffers` has provided, once it was asked."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return the given value; refuse a variable that the first call did not request."""
@@ -185,7 +187,9 @@ class CallScope(ModelScope):
 
     def _buffer(self, name: str) -> NDArray[Any]:
         """Return the given memory, or new memory."""
-        buffer = None if self.buffers is None else self.buffers().get(name)
+        if not self.provided and self.buffers is not None:
+            self.provided = self.buffers()
+        buffer = self.provided.get(name)
         return _new_buffer(name, self.declared) if buffer is None else buffer
 
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
