@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
+from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT, RowLayout
 from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec
+from psflow.ps_runtime.transport.base import ReadableArena
 
 Ids = NDArray[np.int64]
 
@@ -132,13 +133,13 @@ class PulledVariables:
 
     def finish(self) -> None:
         """Refresh `variables`. Blocks."""
-        for index, shard in enumerate(self._shards):
-            if index not in self._asked and shard.connection.arena is not None:
-                self._read(index, shard)  # while the others work
+        for index, layout in enumerate(self._layouts):
+            if index not in self._asked and self._carried is None and (layout.nbytes or self._reader(index)):
+                self._read(index)  # while the others work
         for index, ask in reversed(self._asked.items()):  # the last one answers last: the rest is there by then
             self._receive(index, ask)
-            if self._shards[index].connection.arena is not None:
-                self._read(index, self._shards[index])
+            if self._reader(index) or (ask.flags & NO_BODY and self._layouts[index].nbytes):
+                self._read(index)
         self._asked.clear()
         if self._carried is not None:
             body, codec = memoryview(self._carried.body), self._codecs[0]
@@ -160,16 +161,19 @@ class PulledVariables:
             codec.decode_arena(reply.body, arena)
         self.versions[index] = reply.version
 
-    def _read(self, index: int, shard: ShardClient) -> None:
-        reader = shard.connection.arena
-        assert reader is not None
-        if self._readers[index] is not None:
-            self.versions[index] = reader.version
+    def _reader(self, index: int) -> ReadableArena | None:
+        """Return what reads the arena of a ps without a request, on the present connection; None: nothing does."""
+        return self._shards[index].connection.arena
+
+    def _read(self, index: int) -> None:
+        reader = self._reader(index)
+        if self._readers[index] is not None:  # the values are there; without a connection, the version of the reply is
+            self.versions[index] = self.versions[index] if reader is None else reader.version
             return
-        version = reader.read(self._arenas[index])
-        if version is None:  # it changed all the while: only the ps has one consistent version
+        version = None if reader is None else reader.read(self._arenas[index])
+        if version is None:  # it changed all the while, or is no longer shared: only the ps has one consistent version
             ask = Message(Kind.PULL)
-            shard.send(ask)
+            self._shards[index].send(ask)
             self._receive(index, ask)
         else:
             self.versions[index] = version

@@ -160,7 +160,7 @@ class ShardClient:
             self._come_back(error)
 
     def deposit(self, message: Message) -> bool:
-        """Leave a request without a reply for the ps to find at its next event; False if it must be sent.
+        """Leave a request without a reply for the ps to find before its next message; False if it must be sent.
 
         If the connection breaks before the next request is answered, it is repeated before that.
         """
@@ -184,6 +184,9 @@ class ShardClient:
                 reply = self._await(partial(connection.receive, into=into), connection.peer, what, deadline)
             except BrokenPeerError as error:
                 self._come_back(error)
+            except RefusedError:
+                self._deposited = None
+                raise
             else:
                 self._deposited = None
                 return reply

@@ -263,10 +263,9 @@ class PsHandler:
         key = sender.incarnation_key
         if self.job_requests is None:
             self.shard.hold(key, message.sequence, message.version, push)
-            if message.is_deposited:
-                return []
-            self.shard.keep(key)
-            return [(peer, Message(Kind.DONE))]
+            if not message.is_deposited or self._codec_of[peer].narrows_gradients:
+                self.shard.keep(key)  # its memory serves another message after this one
+            return [] if message.is_deposited else [(peer, Message(Kind.DONE))]
         parameters = None
         if message.flags & WITH_PARAMETERS:
             parameters = partial(self._codec_of[peer].encode_arena, self.shard.arrays.arena)

@@ -10,7 +10,7 @@ Laws, which the test suite runs for every transport:
 4. The body of a reply is copied or sent before the next event is handled. One that was made in the `room` of a request
    is copied no more; it can only be the reply of that connection to that request, returned by that `handle`.
 5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
-6. A deposited request has no reply. It is handled before any later event, also if its sender has died meanwhile.
+6. A deposited request has no reply. It is handled before any later message, also if its sender has died meanwhile.
 
 An event is a message, the end of a connection, or what the ps itself posts (files are written, a timer rang).
 """
@@ -119,7 +119,7 @@ class Connection(ABC):
         """
 
     def deposit(self, message: Message) -> bool:
-        """Leave a request without a reply in shared memory, where the ps finds it at its next event; wake no one.
+        """Leave a request without a reply in shared memory, where the ps finds it before its next message; wake no one.
 
         One at a time: the next request is an ordinary one, and its reply gives the memory of the body back. Return
         False, and do nothing, without shared memory for it, or if the ps takes no deposits.
@@ -129,7 +129,7 @@ class Connection(ABC):
         ProtocolError
             If the reply to the last request has not been received yet, or the last request was deposited, too.
         ClosedError, BrokenPeerError
-            If this end was closed; if the peer is known to be gone.
+            If this end was closed; if the peer is gone, or has ended the connection.
         """
         return False
 

@@ -5,6 +5,8 @@ Over a Unix socket the two may share memory; large bodies then lie there, and th
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import socket
 import struct
@@ -75,9 +77,10 @@ class SocketConnection(Connection):
         self._num_requests = self._bytes_out = self._bytes_in = 0
         self._send_timeout_secs = send_timeout_secs
         self._set_timeout(socket.SO_SNDTIMEO, send_timeout_secs)
-        replies = select.poll()
-        replies.register(sock, select.POLLIN)
-        self._spin = Spin(partial(replies.poll, 0), awake_secs)
+        arrivals = select.poll()
+        arrivals.register(sock, select.POLLIN)
+        self._look = partial(arrivals.poll, 0)
+        self._spin = Spin(self._look, awake_secs)
 
     def shake_hands(self, timeout_secs: float) -> None:  # noqa: D102
         if self._end is not None:
@@ -139,6 +142,8 @@ class SocketConnection(Connection):
         if not flags:
             return False
         self._shared.mailbox.deposit(encode_header(message, len(body), flags))
+        if self._look():  # after the deposit: a ps that ends this connection from now on looks for it before
+            raise self._last_words(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
         self._has_deposited = True
         self._num_requests += 1
         self._bytes_out += HEADER.size + len(body)

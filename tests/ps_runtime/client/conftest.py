@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +27,7 @@ from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
 from tests.ps_runtime.rules import rules_of
 
@@ -81,6 +84,8 @@ class FragileConnection(Connection):
             fault = self.ps.faults.pop(len(self.ps.kinds) - 1, None)
             self.ps.hit = (message, is_deposit) if fault else self.ps.hit
             self.is_broken = fault == "request"
+            if fault == "connection":  # the ps notices first
+                self.ps.lose(self.inner)
         if self.is_broken:
             raise BrokenPeerError(self.peer, "the line went dead")
         return fault == "reply"
@@ -156,6 +161,13 @@ class Ps:
         self._threads[-1].start()
         return server
 
+    def lose(self, connection: SocketConnection) -> None:
+        """Have the ps lose a connection over a socket."""
+        connection._socket.shutdown(socket.SHUT_WR)
+        ends = select.poll()
+        ends.register(connection._socket, select.POLLIN)
+        assert ends.poll(1000 * SECS), "the ps ends it, too"
+
     @property
     def connect_functions(self) -> Sequence[Connect]:
         return [self._dial_of(index) for index in range(len(self.servers))]
@@ -164,7 +176,7 @@ class Ps:
         server, name = self.servers[index], f"ps-{index}"
         if isinstance(server, InProcessServer):
             return lambda timeout_secs: FragileConnection(server.connect(name), self)
-        return lambda timeout_secs: FragileConnection(connect(server.address, "shm", timeout_secs, name), self)
+        return lambda timeout_secs: FragileConnection(connect(server.address, "auto", timeout_secs, name), self)
 
     def shards(
         self, purpose: Purpose = Purpose.TRAIN, replica: int = 0, check: Callable[[], None] = never_stop

@@ -14,6 +14,7 @@ from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.message import Kind, Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.transport import socket_server
 
 MODEL = ModelSpec(
     (VariableSpec("a", (3,), "float64", 0), VariableSpec("b", (2,), "float64", 0)),
@@ -72,9 +73,15 @@ def check(ps: Any) -> int:
     return num_reconnects
 
 
-@pytest.mark.parametrize(("num_ps", "shares_memory"), [(1, False), (2, False), (2, True)])
-@pytest.mark.parametrize("lost", ["request", "reply"])
-@pytest.mark.parametrize("notices_late", [False, True])
+CASES = [
+    (num_ps, shares_memory, lost, notices_late)
+    for num_ps, shares_memory in [(1, False), (2, False), (2, True)]
+    for lost in ("request", "reply")
+    for notices_late in (False, True)
+]
+
+
+@pytest.mark.parametrize(("num_ps", "shares_memory", "lost", "notices_late"), [*CASES, (2, True, "connection", False)])
 def test_a_run_is_the_same_wherever_a_connection_breaks(ps_of, monkeypatch, num_ps, shares_memory, lost, notices_late):
     monkeypatch.setattr(shard_client, "RETRY_SECS", 0.001)
     undisturbed = ps_of(MODEL, num_ps, max_steps=NUM_STEPS, shares_memory=shares_memory)
@@ -85,6 +92,7 @@ def test_a_run_is_the_same_wherever_a_connection_breaks(ps_of, monkeypatch, num_
         ps.faults = {number: lost}
         ps.notices_late = notices_late
         num_reconnects = check(ps)
+        ps.close()
         message, is_deposit = ps.hit
         # a greeting that is said once more is no return, and who says good-bye does not come back
         is_unnoticed = message.kind in (Kind.HELLO, Kind.LEAVE)
@@ -99,3 +107,26 @@ def test_a_run_is_the_same_though_connections_break_all_the_time(ps_of, shares_m
     ps.faults = {number: "request" if number % 2 else "reply" for number in range(6, 80, 3)}
     ps.notices_late = True
     assert check(ps) >= 8
+
+
+def test_parameters_are_asked_for_when_a_new_connection_shares_no_memory(ps_of, monkeypatch):
+    def no_mailbox(*_: Any, **options: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(shard_client, "RETRY_SECS", 0.001)
+    ps = ps_of(MODEL, 2, max_steps=NUM_STEPS, shares_memory=True)
+    with ps.shards(Purpose.SAVE) as saving_shards, ps.shards() as shards:
+        saving = SavingClient(saving_shards, MODEL, SECS)
+        saving.initialize(START)
+        saving.open()
+        client = TrainingClient(shards, MODEL, SECS, SECS)
+        client.next_grant()
+        client.pull()
+        client.push({name: np.ones_like(value) for name, value in START.items()}, [1.0], 4)
+        monkeypatch.setattr(socket_server, "new_mailbox", no_mailbox)
+        ps.faults = {len(ps.kinds): "request"}
+        assert client.pull() == (1, 1)
+        assert [shard.connection.transport for shard in shards] == ["shm", "unix"]
+        for value in client.variables.values():
+            np.testing.assert_array_equal(value, -1.0)
+    ps.close()

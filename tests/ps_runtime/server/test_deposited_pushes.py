@@ -9,7 +9,9 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.message import Kind, Message
-from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
+from psflow.ps_runtime.protocol.wire_codec import WireCodec
+from psflow.ps_runtime.specs.wire_format import WireFormat
 from tests.ps_runtime.server.started_job import VALUES
 
 NO_LOG = b""
@@ -67,6 +69,22 @@ def test_a_push_is_kept_when_its_connection_ends(job):
     forward(job, decide(job), 1)
     for values in values_of(job):
         np.testing.assert_array_equal(values, -2.0)
+
+
+def test_a_narrow_push_is_copied_because_the_next_one_is_widened_in_the_same_memory(job):
+    shard, handler = job.servers.handlers[1].shard, job.servers.handlers[1]
+    codec, codec_of_replicas = (
+        WireCodec(WireFormat("bfloat16", "bfloat16"), shard.layout, shard.push_layout) for _ in range(2)
+    )
+    handler._codec_of |= {job.chief[1]: codec, job.worker[1]: codec}
+    for number, (peer, replica) in enumerate([(job.chief[1], 0), (job.worker[1], 1)]):
+        gradients = {name: np.full_like(value, 1.0 + 15.0 * number) for name, value in VALUES.items()}
+        push = PushBuffer(shard.push_layout, job.servers.push_body(1, gradients))
+        body = bytes(codec_of_replicas.encode_push(push))
+        job.servers.deposit(1, peer, job.servers.signed(Message(Kind.PUSH, sequence=1, body=body), replica, 5))
+    forward(job, decide(job), 0)
+    for values in values_of(job):
+        np.testing.assert_array_equal(values, 0.0)
 
 
 def test_ps_0_takes_no_deposit_because_it_answers_each_push(job):
