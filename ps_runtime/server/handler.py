@@ -248,7 +248,10 @@ class PsHandler:
         return [(peer, Message(Kind.ROWS, version=self.shard.version, body=body))]
 
     def _settle(self, sender: Peer, log: Body) -> None:
-        """Apply the decisions that a replica forwards; what is then still held of it was in its own memory."""
+        """Apply the decisions that a replica forwards; copy its own push if that still waits for one.
+
+        The reply gives the memory of a deposited push back to the replica.
+        """
         if sender.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(log, self.shard.num_settled))
             self.shard.keep(sender.incarnation_key)
