@@ -17,7 +17,8 @@ __all__ = ["CLAIM", "measure"]
 CLAIM = """\
 Steps per second as one thing grows and all else stays: 100,000 parameters in 10, 100 or 1,000 variables; 10, 100 or 500
 columns of a dict; 1, 2 or 4 ps, and 1, 2 or 3 replicas, of the MLP 784-100-10. The limit is a bare loop for each
-replica. "memory" is the proportional set size of a role after 10,000 and 100,000 steps, its limit that after 1,000."""
+replica. "memory" is the proportional set size of a role after 10,000, 100,000 and 1,000,000 steps, its limit
+that after 1,000."""
 
 VARIABLES, COLUMNS = (10, 100, 1000), (10, 100, 500)
 NUM_PS, NUM_REPLICAS = (1, 2, 4), (1, 2, 3)

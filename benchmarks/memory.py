@@ -32,7 +32,7 @@ WORKLOADS = {
 ROLES = ("ps-0", "chief-0", "worker-0", "evaluator-0")
 LOOP = "loop-0"
 MEGABYTE = 2**20
-FEW_STEPS, GROWN_STEPS = 1000, (10_000, 100_000)
+FEW_STEPS, GROWN_STEPS = 1000, (10_000, 100_000, 1_000_000)
 TIMEOUT_SECS = 1800.0
 
 Sizes = dict[str, float]
