@@ -18,6 +18,8 @@ from tests.flows.conftest import ROOT
 __all__ = ["checkout"]
 
 pytestmark = pytest.mark.timeout(1800)
+INSTALL_SECS = 1200.0
+"""Three installations are resolved at a time, a minute of CPU each, at the pace of the registry."""
 
 PRINTED = {"dask", "distributed", "fastapi", "mlflow", "numpy", "pandas", "prefect", "protobuf", "pydantic", "pyarrow"}
 
@@ -35,7 +37,7 @@ class InstalledWithDependencies(Installed):
         """Install psflow and its dependencies, and print their versions."""
         run([self._python, "-m", "venv", self.environment], PYTHONPATH="")
         pip = [self.environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check"]
-        run([*pip, "install", "--quiet", *what], PIP_CONSTRAINT=str(self._constraints), PYTHONPATH="")
+        run([*pip, "install", "--quiet", *what], INSTALL_SECS, PIP_CONSTRAINT=str(self._constraints), PYTHONPATH="")
         lines = run([*pip, "freeze"], PYTHONPATH="").splitlines()
         versions = dict(line.split("==") for line in lines if "==" in line)
         print({name: version for name, version in versions.items() if name in PRINTED})

@@ -113,9 +113,9 @@ class Installed:
         return inherited | {"PREFECT_HOME": str(self.path / "prefect")}
 
 
-def run(command: list[Any], **variables: str) -> str:
+def run(command: list[Any], timeout_secs: float = TIMEOUT_SECS, **variables: str) -> str:
     environment = os.environ | variables
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECS)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_secs)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
