@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.shard_client import ShardClients
+from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT, RowLayout
 from psflow.ps_runtime.protocol.wire_codec import WireCodec
@@ -107,12 +108,16 @@ class PulledVariables:
         connection = self._shards[0].connection
         return self.room is not None and connection.arena is None and not connection.is_direct
 
-    def carry(self, answer: Message) -> int:
-        """Keep the values that an answer brought for the next `start`; return where they begin in its body."""
+    def carry(self, answer: Message) -> None:
+        """Keep the values that an answer brought behind its grant, in `room`, for the next `start`.
+
+        Raises ProtocolError if the answer has another size: then it does not lie there.
+        """
         if self.room is None or len(answer.body) != len(self.room):
-            answer.body = bytes(answer.body)  # it lies where the next answer comes
+            expected = 0 if self.room is None else len(self.room)
+            reason = f"expected {expected} bytes as a grant with parameters, got {len(answer.body)}"
+            raise ProtocolError("ps-0", reason)
         self._carried = answer
-        return len(answer.body) - self._codecs[0].arena_nbytes(self._arenas[0])
 
     def drop(self) -> None:
         """Forget the values that an answer brought: the next `start` asks for them."""
@@ -142,8 +147,7 @@ class PulledVariables:
                 self._read(index)
         self._asked.clear()
         if self._carried is not None:
-            body, codec = memoryview(self._carried.body), self._codecs[0]
-            values = body[len(body) - codec.arena_nbytes(self._arenas[0]) :]
+            values, codec = memoryview(self._carried.body)[GRANT.size :], self._codecs[0]
             codec.decode_arena(values, self._arenas[0])
             if not codec.narrows_parameters:
                 np.copyto(self._arenas[0], np.frombuffer(values, np.uint8))

@@ -279,8 +279,11 @@ class TrainingClient:
         self.is_closing = bool(reply.flags & IS_CLOSING)
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
-        end = self._pulled.carry(reply) if reply.flags & WITH_PARAMETERS else len(reply.body)
-        self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size : end])
+        if reply.flags & WITH_PARAMETERS:
+            self._pulled.carry(reply)
+            self._log = b""  # no other ps needs one
+        else:
+            self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size :])
         self._is_told = False
         if reply.kind is Kind.DONE:
             return None

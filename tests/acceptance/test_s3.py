@@ -55,6 +55,7 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
     switches = tmp_path / "switches"
     switches.mkdir()
     with running_s3(switches) as running, environment(running.environment):
+        fsspec.filesystem("s3").clear_instance_cache()  # an earlier one has the address of an earlier server
         yield running
 
 

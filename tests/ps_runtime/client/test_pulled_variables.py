@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.client.pulls import PulledVariables
+from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
-from psflow.ps_runtime.protocol.payloads import PushLayout
+from psflow.ps_runtime.protocol.payloads import GRANT, PushLayout
 from psflow.ps_runtime.protocol.wire_codec import WireCodec
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -91,3 +92,17 @@ def test_variables_come_with_a_ticket_where_they_would_be_sent(is_shared, is_dir
     codec = WireCodec(EXACT, layout, PushLayout.of(layout, 0))
     variables = PulledVariables([shard], MODEL, [layout], [codec], in_place=False)
     assert variables.may_come_with_ticket == (not is_shared and not is_direct)
+
+
+@pytest.mark.parametrize("surplus", [-1, 1])
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_parameters_with_a_ticket_that_are_not_expected_are_refused(num_ps, surplus):
+    layouts = place(MODEL, num_ps)
+    codecs = [WireCodec(EXACT, layout, PushLayout.of(layout, 0)) for layout in layouts]
+    shards = [FakeShard(i, is_shared=False) for i in range(num_ps)]
+    variables = PulledVariables(shards, MODEL, layouts, codecs, in_place=False)
+    nbytes = GRANT.size + layouts[0].nbytes
+    expected = nbytes if num_ps == 1 else 0
+    words = f"^ps-0 broke the protocol: expected {expected} bytes as a grant with parameters, got {nbytes + surplus}$"
+    with pytest.raises(ProtocolError, match=words):
+        variables.carry(Message(Kind.GRANT, body=bytes(nbytes + surplus)))

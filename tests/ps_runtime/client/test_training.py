@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,12 +21,13 @@ from psflow.ps_runtime.errors import (
     RefusedError,
     WaitTimeoutError,
 )
+from psflow.ps_runtime.model.lookups import RowGradient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent, Momentum
 from psflow.ps_runtime.protocol.message import Kind, Purpose
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
-from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, TableSpec, VariableSpec
 
 SECS = 200.0
 SGD = GradientDescent(learning_rate=1.0).config()
@@ -213,6 +215,30 @@ def test_a_batch_and_the_end_of_a_stream_are_fetched(ps_of):
             client.fetch(1)
         ps.servers[0].post(lambda: ps.job_requests.stream_ended(1))
         assert client.fetch(1) is None
+
+
+def test_the_end_of_its_own_stream_is_reported_to_ps_0_alone(ps_of):
+    ps = ps_of(MODEL, 2, input_spec=InputSpec(None, each_worker_reads_all=True))
+    with ps.shards() as shards:
+        client = TrainingClient(shards, MODEL, SECS)
+        assert not ps.job_requests.job.input.is_exhausted
+        client.end_input(0)
+        assert ps.job_requests.job.input.is_exhausted
+
+
+def test_a_step_whose_rows_are_pulled_ahead_asks_each_ps_whose_memory_is_shared_for_these_alone(ps_of):
+    table = TableSpec("items", 10, 2, "float32", 0, {"name": "zeros"}, seed=7)
+    ids = np.array([3, 7])
+    with ExitStack() as stack:
+        chief = Chief(stack, ps_of(replace(MODEL, tables=(table,)), 2, shares_memory=True), ONES)
+        client = chief.client
+        client.next_grant()
+        for step in (1, 2):
+            client.push({"items": RowGradient(ids, np.ones((2, 2), np.float32))}, [1.0, 1.0], 1)
+            num_before = len(chief.ps.kinds)
+            client.start_pull({"items": ids})
+            assert client.finish_pull() == (step, step)
+            assert chief.ps.kinds[num_before:] == [Kind.PULL_ROWS, Kind.PULL_ROWS]
 
 
 def test_who_leaves_needs_nobody_to_hear_it(ps_of):

@@ -26,6 +26,15 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[SocketConnection, soc
         yield connection, theirs
 
 
+class InterruptedSocket(socket.socket):
+    """Sends a part of a message only, as when a signal comes meanwhile."""
+
+    num_bytes = 0
+
+    def sendmsg(self, buffers):
+        return super().send(b"".join(buffers)[: self.num_bytes])
+
+
 def reply(body: bytes) -> bytes:
     return encode_header(Message(Kind.PARAMETERS, version=4), len(body)) + body
 
@@ -108,3 +117,13 @@ def test_a_peer_that_takes_nothing_counts_as_vanished(ends):
     connection.close()
     with pytest.raises(ClosedError):
         connection.receive(SECS)
+
+
+@pytest.mark.parametrize("num_bytes", [1, HEADER.size, HEADER.size + 5])
+def test_a_request_that_is_interrupted_is_sent_to_its_end(num_bytes):
+    ours, theirs = socket.socketpair()
+    interrupted = InterruptedSocket(fileno=ours.detach())
+    interrupted.num_bytes = num_bytes
+    with SocketConnection(interrupted, "unix", "a test", "ps-0 at here", SECS, 1000) as connection, theirs:
+        connection.send(Message(Kind.PUSH, body=bytes(range(200))))
+        assert theirs.recv(HEADER.size + 200, socket.MSG_WAITALL)[HEADER.size :] == bytes(range(200))
