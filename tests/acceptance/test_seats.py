@@ -20,6 +20,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Event, PsListening
+from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.listeners import Address
 from tests.acceptance.many_connections import NUM_SILENT, NUM_SLOW
 from tests.ps_runtime.estimator.regression import regression, shuffled
@@ -80,12 +81,12 @@ class DisturbedJob(ClusterJob):
     num_taken = 0
     waited_secs = 0.0
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Event, role: RoleId) -> bool:
         if isinstance(event, PsListening):
             began_at = time.monotonic()
             self.num_taken = self.strangers.connect(event.address)
             self.waited_secs = time.monotonic() - began_at
-        super()._note(event)
+        return super()._note(event, role)
 
 
 def seconds_of(run: ClusterJob) -> float:
