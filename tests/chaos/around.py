@@ -110,7 +110,8 @@ class _Scene:
         if self._trial.target is Target.FLOW:
             if self._trial.fault is Fault.KILL and end is not None:
                 self._outcome.violations.append(f"a killed owner has left {end}")
-            self._await_free_slots(nodes)
+            with self._gates.without_others():
+                self._await_free_slots(nodes)
             return
         named = "the Dask scheduler" if self._trial.target is Target.SCHEDULER else DISK_ERRORS[self._trial.fault]
         if end is None or named not in end[0]:

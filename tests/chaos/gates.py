@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +51,15 @@ class Gates:
         return found
 
     def await_begin(self, role: str) -> None:
-        """Wait until some life of a replica has begun."""
-        wait_until(lambda: bool(self.begun(role)))
+        """Wait until some life of a replica has begun, or its job has ended."""
+        wait_until(lambda: bool(self.begun(role)) or self._ended.exists())
+
+    @contextmanager
+    def without_others(self) -> Iterator[None]:
+        """Have nobody wait for a replica to begin: its job has ended before, which a model_fn cannot know."""
+        self._ended.touch()
+        yield
+        self._ended.unlink()
 
     def meet(self, role: str, roles: Collection[str]) -> None:
         """Wait between two steps until the fault has happened, if that is its phase; all `roles` come here."""
@@ -106,6 +114,10 @@ class Gates:
     @property
     def _opened(self) -> Path:
         return self.directory / "opened"
+
+    @property
+    def _ended(self) -> Path:
+        return self.directory / "ended"
 
     @property
     def _recovered(self) -> Path:
