@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.shard_client import Identity, ShardClient, never_stop
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.cluster.role_task import ps_connect
@@ -32,6 +33,7 @@ from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.transport.tls import client_context
 from tests.ps_runtime.estimator.regression import NUM_BATCHES, NUM_RECORDS, arrays_of, records
+from tests.tasks.waiting import wait_until
 
 SECS = 200.0
 SIZE = 200
@@ -139,6 +141,7 @@ def test_what_is_read_between_a_worker_and_a_ps_is_of_no_use(roles, tmp_path, st
     tapped = ps_connect(replace(address, tcp_port=tap.port), job, "ps-0")
     worker = roles.start(lambda: run_worker(job, roles.context(job, Role.WORKER), [tapped]))
     meet.are_there.wait(SECS)
+    wait_until(lambda: CheckpointStore(str(tmp_path)).latest() == 0)
 
     recorded, weights = bytes(tap.sent + tap.got), arrays_of(str(tmp_path), 0)["w", None]
     assert len(tap.sent) > 3 * GRADIENT.nbytes
